@@ -1,0 +1,42 @@
+"""The command line: one verb a file, thin bodies, one place where errors become text and exit codes."""
+
+import sys
+
+import typer
+
+from k25trace import __version__
+from k25trace.cli import rules
+from k25trace.errors import K25TraceError
+
+app = typer.Typer(
+    name="k25trace",
+    help="Where does the time of an LLM's step go on N GPUs? Attribution of Nsight Systems traces.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(rules.app, name="rules")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"k25trace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Where does the time of an LLM's step go on N GPUs?"""
+
+
+def main() -> None:
+    """Run the command line; a `K25TraceError` becomes one line, its hint another, and its exit code."""
+    try:
+        app()
+    except K25TraceError as error:
+        sys.stderr.write(f"k25trace: {error.message}\n")
+        if error.hint:
+            sys.stderr.write(f"  {error.hint}\n")
+        raise SystemExit(error.exit_code) from None

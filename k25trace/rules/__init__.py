@@ -1,0 +1,1 @@
+"""The default classification rules, as data (``kernels.toml``)."""

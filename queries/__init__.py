@@ -1,0 +1,1 @@
+"""The SQL library; every ``.sql`` file beside this one is a query."""

@@ -1,0 +1,1 @@
+"""Instrumented programs to capture; they need the ``workloads`` extra (torch, nvtx)."""
