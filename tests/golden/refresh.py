@@ -1,7 +1,9 @@
-"""Compute the `nsys stats` tables beside the golden traces anew: python tests/golden/refresh.py --nsys PATH [--check].
+"""Compute the `nsys stats` tables beside the golden traces anew.
 
-The tables are an independent opinion about the same files. They are committed so that tests need no nsys; `--check` compares
-instead of writing, for a machine that has one.
+    python tests/golden/refresh.py --nsys PATH [--check]
+
+The tables are an independent opinion about the same files. They are committed so that tests need no nsys;
+`--check` compares instead of writing, for a machine that has one.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def store(trace: str, report: str, data: bytes) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--nsys", help="default: nsys on the PATH, then .nsys/ of this repository")
     parser.add_argument("--check", action="store_true", help="compare with what is committed, write nothing")
     args = parser.parse_args()
