@@ -5,8 +5,8 @@
 A GPU trace that is at hand as SQLite alone can so be read both ways. The layout is that of 2023.4.4, seen
 in a real pair of exports (tests/golden/test_parquetdir.py compares with it table by table): one file
 TABLE.parquet a table, rows and columns in the order of the SQLite; ids unsigned, so that a negative GlobalId
-comes out above 2**63; NULL is null and text is text. The data types of `parquetdir_dtypes.json` were read from
-a real export of all tables (`--lazy=false`); `ENUM_*` stands for each of them.
+comes out above 2**63; NULL is null and text is text. The data types of `parquetdir_dtypes.json` were read
+from a real export of all tables (`--lazy=false`); `ENUM_*` stands for each of them.
 """
 
 from __future__ import annotations
