@@ -1,4 +1,4 @@
-"""What `nsys stats` says about the golden traces, and the same by hand from the rows: slow, plain, independent.
+"""What `nsys stats` says about the golden traces, and the same by hand from the rows, slowly.
 
 The definitions of nsys 2023.4.4, as its reports behave (ours differ where it is said):
 
@@ -114,7 +114,8 @@ class Rows:
                 continue
             name = "demangledName" if kind == "KERNEL" else "NULL"
             found = self.db.execute(
-                f"SELECT rowid, start, end, deviceId, correlationId, globalPid, {name}, graphNodeId FROM {source}"
+                f"SELECT rowid, start, end, deviceId, correlationId, globalPid, {name}, graphNodeId "
+                f"FROM {source}"
             )
             for row, start, end, gpu, correlation, process, text, node in found:
                 call = calls.get((process, correlation))
