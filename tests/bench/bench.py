@@ -10,7 +10,7 @@ Makes synthetic traces of 8 processes on 8 GPUs (kept in .bench/), and in one ru
 * `k25trace --help`.
 
 Wall time is that of the process from start to end; peak memory is its largest resident set, its children's
-included (the larger of them, as the kernel counts it, and never below that of this program, about 20 MiB, from
+included (the larger of them, as the kernel counts it, and never below this program's own 20 MiB, from
 which they are forked). Files are in the page cache: each is read once before.
 The table shows medians; the JSON holds every measurement. This is no test: nothing is asserted.
 """
