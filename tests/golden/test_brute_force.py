@@ -87,3 +87,11 @@ def test_no_launch_call_of_these_traces_straddles_the_end_of_a_range(trace):
         tid, call_start, _ = op.call
         ours = [r for r in rows.ranges if r.tid == tid and r.start <= call_start < r.end]
         assert ours == rows.around(op)
+
+
+def test_no_kernel_of_these_traces_is_inside_two_ranges_of_one_name(trace):
+    """So that nsys' totals, which count it in each, and ours, which count it once a name, agree on them."""
+    _, rows = trace
+    for kernel in rows.kernels:
+        names = [r.name for r in rows.around(kernel)]
+        assert len(names) == len(set(names))
