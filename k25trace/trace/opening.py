@@ -1,0 +1,75 @@
+"""From a path to a `Trace`: find out what the file is, say plainly what it is not."""
+
+import os
+from pathlib import Path
+
+from k25trace.errors import CannotAnswer, UnreadableReport
+from k25trace.trace.report import Trace
+from k25trace.trace.source import Source
+from k25trace.trace.sqlite import MAGIC, SqliteSource
+
+_REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
+_EXPORT_TABLES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "META_DATA_EXPORT", "NVTX_EVENTS", "ANALYSIS_DETAILS")
+
+
+def open_trace(path: str | os.PathLike[str], report: int = 0) -> Trace:
+    """Open a report for reading; the file and its folder are never changed.
+
+    Parameters
+    ----------
+    path
+        A SQLite export, a folder of ``nsys export --type parquetdir``, or an ``.nsys-rep`` (exported through
+        nsys into a temporary folder, where one is found).
+    report
+        Index of the report in a run over several: the first part of its GPU keys.
+
+    Returns
+    -------
+    Trace
+        Frames load when they are first asked for.
+
+    Raises
+    ------
+    UnreadableReport
+        There is no such file, or it is empty, damaged, locked, or of another kind.
+    CannotAnswer
+        It needs nsys and none is found, or it is a database that nsys did not export.
+    """
+    source = _source(Path(path))
+    if not any(table.startswith(_EXPORT_TABLES) for table in source.tables):
+        raise CannotAnswer(
+            f"{path}: not an nsys export, it has none of its tables",
+            "make one with: nsys export --type sqlite REPORT.nsys-rep",
+        )
+    return Trace(source, report)
+
+
+def _source(path: Path) -> Source:
+    if not path.exists():
+        raise UnreadableReport(f"{path}: no such file")
+    if path.is_dir():
+        from k25trace.trace.parquet import ParquetSource  # noqa: PLC0415 - rarely needed
+
+        return ParquetSource(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise UnreadableReport(f"{path}: cannot be read: {error.strerror}") from None
+    if not head:
+        raise UnreadableReport(f"{path}: empty (0 bytes)", "the export or copy failed; make it again")
+    if head.startswith(MAGIC):
+        return SqliteSource(path)
+    if head.startswith(_REPORT_MAGIC) or path.suffix == ".nsys-rep":
+        from k25trace.trace.exported import exported_source  # noqa: PLC0415 - starts nsys
+
+        return exported_source(path)
+    if path.suffix == ".qdstrm":
+        raise CannotAnswer(
+            f"{path}: a raw recording that was never imported",
+            f"import it with the nsys that recorded it: QdstrmImporter --input-file {path}",
+        )
+    raise UnreadableReport(
+        f"{path}: not a SQLite database, nor any other export of nsys",
+        "make one with: nsys export --type sqlite REPORT.nsys-rep",
+    )

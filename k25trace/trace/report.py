@@ -1,0 +1,369 @@
+"""One opened report: frames that load when first asked for, GPUs, processes, and what the file admits.
+
+Everything above this module sees reports through `Trace` alone and never asks which nsys wrote them.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from k25trace.trace import tables
+from k25trace.trace.gpus import Basis, Gpu, Slot, identify
+from k25trace.trace.interning import ID
+from k25trace.trace.source import Col, Source, decode, read
+from k25trace.trace.tables import DEFAULT_DOMAIN, DOMAIN_CREATE, FAR_FUTURE_NS, NCCL_DOMAIN, PUSH_POP, START_END
+from k25trace.warnings import ReportWarning, warn
+
+NEWEST_SCHEMA = (3, 28)
+"""The newest export schema (major, minor) whose tables this package was checked against."""
+
+_RANK = re.compile(r"(?<![\w.-])rank=(\d{1,6})(?!\w)")
+_LOST = re.compile(r"\bdropp?ed\b|\blost\b|\bmissing\b|\bdiscarded\b|\boverflow|\bnot all\b|\bincomplete\b", re.IGNORECASE)
+_QUOTED_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the report. ``rank`` is known where one of its NVTX events says ``rank=N``."""
+
+    pid: int | None
+    rank: int | None
+
+
+class Trace:
+    """One report, opened for reading.
+
+    Frames are loaded on first use and kept. Columns ``process``, ``thread`` and ``name`` are integers: indices
+    into `processes`, `threads` and `names`; ``gpu`` is an index into `gpus`. Instants are Int64 nanoseconds of
+    the report's clock, ``[start_ns, end_ns)``. Row order means nothing.
+
+    Parameters
+    ----------
+    source
+        The export.
+    report
+        Index of this report in a run over several; the first part of every GPU key.
+    """
+
+    def __init__(self, source: Source, report: int = 0) -> None:
+        self.source = source
+        self.report = report
+        self._ids = tables.Ids(source)
+        self._left_out = {"kernels": 0, "copies": 0}
+
+    @property
+    def path(self) -> Path:
+        """What the user named."""
+        return self.source.path
+
+    @property
+    def names(self) -> list[str]:
+        """Texts of the ``name`` columns, decoded with replacement."""
+        return self._ids.names.values
+
+    @property
+    def threads(self) -> list[int]:
+        """globalTids of the ``thread`` columns."""
+        return self._ids.threads.values
+
+    # ---- what the report says of itself
+
+    @cached_property
+    def facts(self) -> dict[str, str]:
+        """``META_DATA_EXPORT``: name → value."""
+        return tables.export_facts(self.source)
+
+    @cached_property
+    def duration_ns(self) -> int | None:
+        """Length of the capture, or None where the report does not say."""
+        return tables.duration_ns(self.source)
+
+    # ---- frames
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """Kernels with usable times: process, gpu, start_ns, end_ns, stream, correlation, name, graph_node."""
+        kernels = self._with_gpu(self._raw_kernels)
+        del self._raw_kernels  # the survey of it is kept
+        return kernels
+
+    def kernel_chunks(self) -> Iterator[pl.DataFrame]:
+        """Stream `kernels` in frames of bounded size, in the order of the file, keeping none."""
+        if "kernels" in self.__dict__:
+            yield from self.kernels.iter_slices(1 << 18)
+            return
+        for chunk in self._read_kernels():
+            yield self._with_gpu(chunk.filter(self._usable))
+
+    @cached_property
+    def copies(self) -> pl.DataFrame:
+        """Memory copies and sets: process, gpu, start_ns, end_ns, stream, correlation, bytes, kind, is_set."""
+        return self._with_gpu(self._raw_copies)
+
+    @cached_property
+    def graph_traces(self) -> pl.DataFrame:
+        """Graph-level rows of opaque replays: process, gpu, start_ns, end_ns, stream, correlation."""
+        return self._with_gpu(self._raw_graph_traces)
+
+    @cached_property
+    def launches(self) -> pl.DataFrame:
+        """CUDA API calls: process, thread, start_ns, end_ns, correlation, name, failed."""
+        return tables.api_calls(self.source, self._ids)
+
+    def calls(self, *kinds: str) -> pl.DataFrame:
+        """Return the `launches` of some kinds (`tables.API_KINDS`) without loading the others."""
+        if "launches" not in self.__dict__:
+            return tables.api_calls(self.source, self._ids, frozenset(kinds))
+        distinct = self.launches["name"].unique().drop_nulls().to_list()
+        wanted = [name for name in distinct if tables.api_kind(self.names[name]) in kinds]
+        return self.launches.filter(pl.col("name").is_in(wanted))
+
+    @cached_property
+    def graph_nodes(self) -> pl.DataFrame:
+        """Creations of graph nodes: process, thread, at_ns, node, original."""
+        return tables.graph_nodes(self.source, self._ids)
+
+    @cached_property
+    def ranges(self) -> pl.DataFrame:
+        """NVTX ranges: row, push_pop, process, thread, start_ns, end_ns, closed, name, domain, is_nccl.
+
+        ``domain`` is an index into `names`. A range that was never closed ends in the far future
+        (``closed`` is false).
+        """
+        events = self._nvtx_events
+        ranges = events.filter(pl.col("event_type").is_in([PUSH_POP, START_END]) & pl.col("process").is_not_null())
+        return (
+            ranges.join(self._domains, on=["process", "domain_id"], how="left", maintain_order="left")
+            .with_columns(
+                (pl.col("event_type") == PUSH_POP).alias("push_pop"),
+                pl.col("end_ns").is_not_null().alias("closed"),
+                pl.col("end_ns").fill_null(FAR_FUTURE_NS),
+            )
+            .select(
+                *("row", "push_pop", "process", "thread", "start_ns", "end_ns", "closed", "name", "domain", "is_nccl")
+            )
+        )
+
+    # ---- processes and GPUs
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        """What the ``process`` columns are indices into. Ask for it after the frames that hold them."""
+        return [Process(tables.os_pid(p), self._ranks.get(i)) for i, p in enumerate(self._ids.processes.values)]
+
+    @cached_property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs that did anything, ordered by physical index (see `k25trace.trace.gpus.identify`)."""
+        return self._identity[0]
+
+    @cached_property
+    def gpu_names(self) -> list[str | None]:
+        """Product name of each of `gpus`, where the report tells."""
+        frame = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("cuDevice"), Col("name", "text")])
+        known = {id_: decode(name) for id_, _, name in frame.iter_rows() if name is not None and id_ is not None}
+        only = next(iter(known.values())) if len(set(known.values())) == 1 else None
+        return [known.get(gpu.physical, only) if gpu.physical is not None else only for gpu in self.gpus]
+
+    @cached_property
+    def survey(self) -> pl.DataFrame:
+        """Who ran kernels where: process, device, kernel_count, first_ns, last_ns (one row a slot).
+
+        Costs one pass over the kernels where they are not loaded, and leaves nothing of them in memory.
+        """
+        if "_raw_kernels" in self.__dict__:
+            return _surveyed(self._raw_kernels)
+        parts: list[pl.DataFrame] = []
+        for chunk in self._read_kernels():
+            kept = chunk.filter(self._usable)
+            self._left_out["kernels"] += chunk.height - kept.height
+            parts.append(_surveyed(kept))
+        if not parts:
+            return _surveyed(pl.DataFrame(schema=_SLOT_TIMES))
+        return (
+            pl.concat(parts)
+            .group_by("process", "device")
+            .agg(pl.col("kernel_count").sum(), pl.col("first_ns").min(), pl.col("last_ns").max())
+            .sort("process", "device")
+        )
+
+    # ---- warnings about the report itself
+
+    @cached_property
+    def warnings(self) -> list[ReportWarning]:
+        """What is known of the report before any analysis."""
+        found: list[ReportWarning] = []
+        _, basis = self._identity
+        if basis is Basis.ASSUMED:
+            found.append(warn("assumed-device", len(self.gpus), f"{len(self.gpus)} GPUs identified by ordinal"))
+        if basis is Basis.PER_PROCESS:
+            found.append(warn("ambiguous-device", len(self.gpus), f"{len(self.gpus)} processes on one device ordinal"))
+        kernels, copies = self._left_out["kernels"], self._left_out["copies"]
+        if kernels or copies:
+            seen = " and ".join(f"{n} {what}" for n, what in ((kernels, "kernels"), (copies, "copies")) if n)
+            found.append(warn("unusable-times", kernels or copies, f"{seen} with impossible times"))
+        schema = tuple(int(x) for x in re.findall(r"\d+", self.facts.get("EXPORT_SCHEMA_VERSION", ""))[:2])
+        if schema > NEWEST_SCHEMA:
+            found.append(warn("schema-newer", 1, f"export schema {'.'.join(map(str, schema))}"))
+        return found + self._diagnostics
+
+    @cached_property
+    def _diagnostics(self) -> list[ReportWarning]:
+        labels = read(self.source, "ENUM_DIAGNOSTIC_SEVERITY_LEVEL", [Col("id"), Col("name", "text")])
+        severity = {1: "info", 2: "warning", 3: "error"} | {i: decode(n).lower() for i, n in labels.drop_nulls().rows()}
+        events = read(self.source, "DIAGNOSTIC_EVENT", [Col("severity"), Col("text", "text")])
+        texts = [(severity.get(level, "warning"), decode(text or b"")) for level, text in events.iter_rows()]
+        serious = [text for level, text in texts if "info" not in level]
+        lost = [text for text in serious if _LOST.search(text)]
+        other = [text for text in serious if not _LOST.search(text)]
+        return [
+            warn(code, len(found), "nsys says: " + " | ".join(" ".join(text.split()) for text in found)[:_QUOTED_CHARACTERS])
+            for code, found in (("dropped-events", lost), ("diagnostics", other))
+            if found
+        ]
+
+    # ---- loading
+
+    @cached_property
+    def _usable(self) -> pl.Expr:
+        return tables.Usable(self.duration_ns).expr()
+
+    def _read_kernels(self) -> Iterator[pl.DataFrame]:
+        """Stream the kernels; where rows name no process and the report knows only one, it is that one."""
+        if "globalPid" in self.source.tables.get(tables.KERNEL_TABLE, frozenset()):
+            yield from tables.kernel_chunks(self.source, self._ids)
+            return
+        callers = self.launches["process"].unique().drop_nulls()
+        sole = pl.lit(callers[0] if callers.len() == 1 else None, ID)
+        for chunk in tables.kernel_chunks(self.source, self._ids):
+            yield chunk.with_columns(sole.alias("process"))
+
+    @cached_property
+    def _raw_kernels(self) -> pl.DataFrame:
+        chunks = list(self._read_kernels())
+        if not chunks:
+            return pl.DataFrame(schema=_SLOT_TIMES | _KERNEL_REST)
+        kernels = pl.concat(chunks)
+        del chunks
+        kept = kernels.filter(self._usable)
+        self._left_out["kernels"] = kernels.height - kept.height
+        return kept
+
+    @cached_property
+    def _raw_copies(self) -> pl.DataFrame:
+        copies = tables.copies(self.source, self._ids)
+        kept = copies.filter(self._usable)
+        self._left_out["copies"] = copies.height - kept.height
+        return kept
+
+    @cached_property
+    def _raw_graph_traces(self) -> pl.DataFrame:
+        return tables.graph_traces(self.source, self._ids).filter(self._usable)
+
+    @cached_property
+    def _nvtx_events(self) -> pl.DataFrame:
+        return tables.nvtx_events(self.source, self._ids)
+
+    @cached_property
+    def _domains(self) -> pl.DataFrame:
+        """process, domain_id → domain (name index), is_nccl. Domain ids are per process."""
+        events = self._nvtx_events
+        created = (
+            events.filter(pl.col("event_type") == DOMAIN_CREATE)
+            .group_by("process", "domain_id", maintain_order=True)
+            .agg(pl.col("name").last().alias("domain"))
+        )
+        used = (
+            events.filter(pl.col("event_type").is_in([PUSH_POP, START_END]))
+            .group_by("process", "domain_id", maintain_order=True)
+            .agg(pl.col("name").unique())
+            .join(created, on=["process", "domain_id"], how="left", maintain_order="left")
+        )
+        rows: list[tuple[int, int, int, bool]] = []
+        for process, domain_id, members, domain in used.iter_rows():
+            if domain is not None:
+                text = self.names[domain]
+            elif domain_id == 0:
+                text = DEFAULT_DOMAIN
+            elif all(self.names[name].startswith("nccl") for name in members):
+                text = NCCL_DOMAIN
+            else:
+                text = f"domain {domain_id}"
+            rows.append((process, domain_id, self._ids.names.id(text), text == NCCL_DOMAIN))
+        schema = {"process": ID, "domain_id": pl.Int64, "domain": ID, "is_nccl": pl.Boolean}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    @cached_property
+    def _ranks(self) -> dict[int, int]:
+        """Process → rank, where its NVTX events name exactly one."""
+        distinct = self._nvtx_events.select("process", "name").unique().drop_nulls()
+        labelled = {i: m for i in distinct["name"].unique().to_list() if (m := _RANK.search(self.names[i]))}
+        ranks: dict[int, set[int]] = {}
+        for process, name in distinct.filter(pl.col("name").is_in(list(labelled))).iter_rows():
+            ranks.setdefault(process, set()).add(int(labelled[name][1]))
+        return {process: found.pop() for process, found in ranks.items() if len(found) == 1}
+
+    @cached_property
+    def _identity(self) -> tuple[list[Gpu], Basis]:
+        frames = (self.survey, self._raw_copies, self._raw_graph_traces)
+        pairs = pl.concat([f.select("process", "device") for f in frames]).unique().rows()
+        processes = self._ids.processes.values
+        slots = [Slot(None if p is None else processes[p], 0 if d is None else d) for p, d in pairs]
+        slots += self._silent_slots({slot.process for slot in slots})
+        pids = {s.process: "?" if s.process is None else str(tables.os_pid(s.process)) for s in slots}
+        return identify(slots, self._device_map({s.process for s in slots}), pids, self.report)
+
+    def _silent_slots(self, known: set[int | None]) -> list[Slot]:
+        """Slots of processes that launched graphs and left no operation: only opaque replays ran there."""
+        calls = self.calls("graph_launch").filter(~pl.col("failed"))
+        silent = [self._ids.processes.values[p] for p in calls["process"].drop_nulls().unique().to_list()]
+        contexts = read(self.source, "TARGET_INFO_CUDA_CONTEXT_INFO", [Col("processId"), Col("deviceId")])
+        devices = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
+        return [Slot(p, devices.get(tables.os_pid(p), 0)) for p in silent if p not in known]
+
+    def _device_map(self, processes: set[int | None]) -> dict[Slot, int]:
+        columns = [Col("pid"), Col("cudaId"), Col("gpuId"), Col("uuid", "text")]
+        rows = read(self.source, "TARGET_INFO_CUDA_DEVICE", columns)
+        gpus = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("uuid", "text")])
+        by_uuid = {uuid: id_ for id_, uuid in gpus.drop_nulls().iter_rows() if uuid}
+        by_pid = {tables.os_pid(p): p for p in processes if p is not None}
+        found: dict[Slot, int] = {}
+        for pid, ordinal, gpu, uuid in rows.iter_rows():
+            process = tables.process_of(pid) if pid is not None and pid > tables.LOW_24_BITS else by_pid.get(pid)
+            index = by_uuid.get(uuid) if gpu is None else gpu
+            if process is not None and ordinal is not None and index is not None:
+                found[Slot(process, ordinal)] = index
+        return found
+
+    def _with_gpu(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Replace ``device`` by ``gpu``."""
+        index = {value: i for i, value in enumerate(self._ids.processes.values)}
+        rows = [
+            (None if slot.process is None else index[slot.process], slot.device, number)
+            for number, gpu in enumerate(self.gpus)
+            for slot in gpu.slots
+        ]
+        mapping = pl.DataFrame(rows, schema={"process": ID, "device": pl.Int64, "gpu": ID}, orient="row")
+        joined = frame.with_columns(pl.col("device").fill_null(0)).join(
+            mapping, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
+        )
+        return joined.select("process", "gpu", *(c for c in joined.columns if c not in {"process", "gpu", "device"}))
+
+
+_SLOT_TIMES = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
+_KERNEL_REST = {"stream": pl.Int64, "correlation": pl.Int64, "name": ID, "graph_node": pl.Int64}
+
+
+def _surveyed(kernels: pl.DataFrame) -> pl.DataFrame:
+    return (
+        kernels.group_by("process", "device")
+        .agg(
+            pl.len().cast(pl.Int64).alias("kernel_count"),
+            pl.col("start_ns").min().alias("first_ns"),
+            pl.col("end_ns").max().alias("last_ns"),
+        )
+        .sort("process", "device")
+    )

@@ -1,0 +1,239 @@
+"""Tables of an export → frames with one meaning each; every difference between schemas ends here.
+
+Names, processes and threads become small integers (`Ids`); instants stay Int64 nanoseconds of the report's
+clock. Rows keep the order they have in the file, which means nothing.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from k25trace.trace.interning import ID, Codes, Interner
+from k25trace.trace.source import Col, Only, Source, decode, read
+
+KERNEL_TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEMCPY_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET_TABLE = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPH_TRACE_TABLE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+API_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX_TABLE = "NVTX_EVENTS"
+# The older name first meant nodes; once the newer table exists, the older one holds whole graphs.
+GRAPH_NODE_TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
+
+PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
+LOW_24_BITS = (1 << 24) - 1
+DEFAULT_DOMAIN, NCCL_DOMAIN = "default", "NCCL"
+FAR_FUTURE_NS = 1 << 62
+"""Where a range ends that never was closed: after everything."""
+
+_CHUNK_TIME = [pl.col("start").alias("start_ns"), pl.col("end").alias("end_ns")]
+
+API_KINDS: dict[str, re.Pattern[str]] = {
+    "graph_launch": re.compile(r"(cuda|cu)GraphLaunch"),
+    "host_function": re.compile(r"(cuda|cu)LaunchHostFunc"),
+    "kernel_launch": re.compile(r"(cuda|cu)Launch"),
+    "begin_capture": re.compile(r"(cuda|cu)StreamBeginCapture"),
+    "end_capture": re.compile(r"(cuda|cu)StreamEndCapture"),
+    "synchronize": re.compile(r"cuda(Device|Stream|Thread)Synchronize|cu(Ctx|Stream)Synchronize"),
+}
+"""What an API call is, by the beginning of its name; the first that fits. Everything else is ``other``."""
+
+
+def api_kind(name: str) -> str:
+    """Return the kind of an API call: a key of `API_KINDS`, or ``other``."""
+    return next((kind for kind, pattern in API_KINDS.items() if pattern.match(name)), "other")
+
+
+def process_of(global_id: int) -> int:
+    """Return the process (a globalPid) that a globalTid or globalPid belongs to."""
+    return global_id & ~LOW_24_BITS
+
+
+def os_pid(global_pid: int) -> int:
+    """Return the operating system's process id inside a globalPid."""
+    return (global_pid >> 24) & LOW_24_BITS
+
+
+class Ids:
+    """The interned columns of one report.
+
+    Attributes
+    ----------
+    names
+        Kernel, API and range names, decoded.
+    processes
+        globalPids.
+    threads
+        globalTids.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.names: Interner[str] = Interner()
+        self.processes: Interner[int] = Interner()
+        self.threads: Interner[int] = Interner()
+        self.string = Codes(pl.Int64(), self._strings)
+        self.text = Codes(pl.Binary(), lambda raw: [self.names.id(decode(value)) for value in raw])  # pyright: ignore[reportArgumentType]
+        self.process = Codes(pl.Int64(), lambda raw: [self.processes.id(process_of(value)) for value in raw])
+        self.thread = Codes(pl.Int64(), lambda raw: [self.threads.id(value) for value in raw])
+
+    def _strings(self, raw: list[int]) -> list[int]:
+        found = self._source.strings(raw)
+        return [self.names.id(decode(found[id_]) if id_ in found else f"<string {id_}>") for id_ in raw]
+
+
+@dataclass(frozen=True)
+class Usable:
+    """Which times can be true, given the duration of the capture (None: unknown)."""
+
+    duration_ns: int | None
+    slack_ns: int = 60_000_000_000
+
+    def expr(self) -> pl.Expr:
+        """Return the condition on ``start_ns`` and ``end_ns`` that keeps an operation."""
+        start, end = pl.col("start_ns"), pl.col("end_ns")
+        if self.duration_ns is None:
+            inside = (start > -FAR_FUTURE_NS) & (end < FAR_FUTURE_NS)
+        else:
+            inside = (start >= -self.slack_ns) & (end <= self.duration_ns + self.slack_ns)
+        return (inside & (end >= start) & ~((start == 0) & (end == 0))).fill_null(value=False)
+
+
+def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
+    """Stream the kernels, with ``device`` in place of the GPU and unusable times still in.
+
+    Yields
+    ------
+    pl.DataFrame
+        process, device, start_ns, end_ns, stream, correlation, name, graph_node.
+    """
+    present = source.tables.get(KERNEL_TABLE, frozenset())
+    name = next((c for c in ("demangledName", "shortName", "mangledName") if c in present), "demangledName")
+    wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", name, "graphNodeId")
+    no_name = ids.names.id("<kernel without a name>")
+    for chunk in source.scan(KERNEL_TABLE, [Col(c) for c in wanted]):
+        yield chunk.select(
+            ids.process.of(chunk["globalPid"]).alias("process"),
+            pl.col("deviceId").alias("device"),
+            *_CHUNK_TIME,
+            pl.col("streamId").alias("stream"),
+            pl.col("correlationId").alias("correlation"),
+            ids.string.of(chunk[name]).alias("name").fill_null(no_name),
+            pl.col("graphNodeId").alias("graph_node"),
+        )
+
+
+def copies(source: Source, ids: Ids) -> pl.DataFrame:
+    """Return memory copies and sets: process, device, start_ns, end_ns, stream, correlation, bytes, kind, is_set."""
+    frames: list[pl.DataFrame] = []
+    for table, is_set in ((MEMCPY_TABLE, False), (MEMSET_TABLE, True)):
+        wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", "bytes", "copyKind")
+        frame = read(source, table, [Col(c) for c in wanted])
+        frames.append(
+            frame.select(
+                ids.process.of(frame["globalPid"]).alias("process"),
+                pl.col("deviceId").alias("device"),
+                *_CHUNK_TIME,
+                pl.col("streamId").alias("stream"),
+                pl.col("correlationId").alias("correlation"),
+                "bytes",
+                pl.col("copyKind").alias("kind"),
+                pl.lit(is_set).alias("is_set"),
+            )
+        )
+    return pl.concat(frames)
+
+
+def graph_traces(source: Source, ids: Ids) -> pl.DataFrame:
+    """Return graph-level rows: process, device, start_ns, end_ns, stream, correlation (empty before nsys 2024)."""
+    wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId")
+    frame = read(source, GRAPH_TRACE_TABLE, [Col(c) for c in wanted])
+    return frame.select(
+        ids.process.of(frame["globalPid"]).alias("process"),
+        pl.col("deviceId").alias("device"),
+        *_CHUNK_TIME,
+        pl.col("streamId").alias("stream"),
+        pl.col("correlationId").alias("correlation"),
+    )
+
+
+def api_calls(source: Source, ids: Ids, kinds: frozenset[str] | None = None) -> pl.DataFrame:
+    """Return the CUDA API calls: process, thread, start_ns, end_ns, correlation, name, failed.
+
+    Parameters
+    ----------
+    kinds
+        Keys of `API_KINDS`: only calls of these kinds; None: every call.
+    """
+    only = None
+    if kinds is not None:
+        texts = source.strings_like("cu")
+        only = Only("nameId", frozenset(i for i, text in texts.items() if api_kind(decode(text)) in kinds))
+    frames = [
+        chunk.select(
+            ids.process.of(chunk["globalTid"]).alias("process"),
+            ids.thread.of(chunk["globalTid"]).alias("thread"),
+            *_CHUNK_TIME,
+            pl.col("correlationId").alias("correlation"),
+            ids.string.of(chunk["nameId"]).alias("name"),
+            (pl.col("returnValue") != 0).fill_null(value=False).alias("failed"),
+        )
+        for chunk in source.scan(
+            API_TABLE, [Col(c) for c in ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")], only
+        )
+    ]
+    if frames:
+        return pl.concat(frames)
+    schema = {"process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    return pl.DataFrame(schema={**schema, "correlation": pl.Int64, "name": ID, "failed": pl.Boolean})
+
+
+def nvtx_events(source: Source, ids: Ids) -> pl.DataFrame:
+    """Return every NVTX event: row, event_type, process, thread, start_ns, end_ns, name, domain_id.
+
+    The name is ``text``, else the registered string, else empty.
+    """
+    columns = [Col(c) for c in ("start", "end", "eventType", "globalTid", "textId", "domainId")]
+    unnamed = ids.names.id("")
+    frames = [
+        chunk.select(
+            pl.col("eventType").alias("event_type"),
+            ids.process.of(chunk["globalTid"]).alias("process"),
+            ids.thread.of(chunk["globalTid"]).alias("thread"),
+            *_CHUNK_TIME,
+            pl.coalesce(ids.text.of(chunk["text"]), ids.string.of(chunk["textId"]), pl.lit(unnamed, ID)).alias("name"),
+            pl.col("domainId").fill_null(0).alias("domain_id"),
+        )
+        for chunk in source.scan(NVTX_TABLE, [*columns, Col("text", "text")])
+    ]
+    if frames:
+        return pl.concat(frames).with_row_index("row")
+    schema = {"row": ID, "event_type": pl.Int64, "process": ID, "thread": ID}
+    return pl.DataFrame(schema={**schema, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": ID, "domain_id": pl.Int64})
+
+
+def graph_nodes(source: Source, ids: Ids) -> pl.DataFrame:
+    """Return the creations of graph nodes: process, thread, at_ns, node, original (null: made by capture)."""
+    table = next((t for t in GRAPH_NODE_TABLES if "graphNodeId" in source.tables.get(t, frozenset())), "")
+    frame = read(source, table, [Col(c) for c in ("start", "globalTid", "graphNodeId", "originalGraphNodeId")])
+    return frame.select(
+        ids.process.of(frame["globalTid"]).alias("process"),
+        ids.thread.of(frame["globalTid"]).alias("thread"),
+        pl.col("start").alias("at_ns"),
+        pl.col("graphNodeId").alias("node"),
+        pl.col("originalGraphNodeId").alias("original"),
+    )
+
+
+def duration_ns(source: Source) -> int | None:
+    """Return the length of the capture, or None if the export does not say."""
+    longest = read(source, "ANALYSIS_DETAILS", [Col("duration")])["duration"].max()
+    return longest if isinstance(longest, int) and longest > 0 else None
+
+
+def export_facts(source: Source) -> dict[str, str]:
+    """Return what the export says of itself (``META_DATA_EXPORT``: name → value)."""
+    frame = read(source, "META_DATA_EXPORT", [Col("name", "text"), Col("value", "text")])
+    return {decode(name): decode(value) for name, value in frame.drop_nulls().iter_rows()}
