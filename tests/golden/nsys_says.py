@@ -72,7 +72,7 @@ class Rows:
     """The rows of a trace that nsys' reports look at."""
 
     def __init__(self, trace: str):
-        self.db = sqlite3.connect(f"file:{path(trace).as_posix()}?mode=ro", uri=True)
+        self.db = self.open(trace)
         self.tables = {name for (name,) in self.db.execute("SELECT name FROM sqlite_master")}
         self.strings = dict(self.db.execute("SELECT id, value FROM StringIds"))
         self.domains = {
@@ -124,6 +124,10 @@ class Rows:
                     Operation((kind, row), start, end, gpu, correlation, kernel, node, call)
                 )
 
+    @staticmethod
+    def open(trace: str) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{path(trace).as_posix()}?mode=ro", uri=True)
+
     def _name(self, tid: int, domain: int, text: str | None, text_id: int | None) -> str:
         name = self.strings[text_id] if text_id is not None else text or ""
         named = self.domains.get((tid & PROCESS, domain))
@@ -142,6 +146,29 @@ class Rows:
             for r in self.ranges:
                 self._threads[r.tid].append(r)
         return self._threads
+
+    def capture_moment(self, kernel: Operation) -> tuple[int, int] | None:
+        """(global thread id, time) at which the node of a replayed kernel was captured."""
+        process, node = kernel.call[0] & PROCESS, kernel.graph_node
+        if not hasattr(self, "_nodes"):
+            self._nodes = {}
+            for tid, start, key, original in self.db.execute(
+                "SELECT globalTid, start, graphNodeId, originalGraphNodeId FROM CUDA_GRAPH_EVENTS"
+            ):
+                row = (original is None, start, tid, original)
+                self._nodes[tid & PROCESS, key] = min(row, self._nodes.get((tid & PROCESS, key), row))
+        found = None
+        while node is not None and (process, node) in self._nodes:
+            _, start, tid, node = self._nodes[process, node]
+            found = tid, start
+        return found
+
+    def open_at(self, tid: int, moment: int) -> list[Range]:
+        """Push/pop ranges open on a thread at a moment, from outermost to innermost, NCCL's own left out."""
+        found = [r for r in self._of_thread()[tid] if r.start <= moment < r.end and r.style == "PushPop"]
+        return sorted(
+            (r for r in found if not r.name.startswith("NCCL:")), key=lambda r: (r.start, -r.end, r.row)
+        )
 
     @property
     def kernels(self) -> list[Operation]:
