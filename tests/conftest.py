@@ -89,7 +89,7 @@ def run_cli(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcome]:
 
 @pytest.fixture
 def run_in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """Run the command line in this process: what `run_cli` does, without the second that an interpreter takes."""
+    """Run the command line in this process: `run_cli` without the second that an interpreter takes."""
 
     def run(*args: str | Path) -> Outcome:
         from k25trace.cli import main
