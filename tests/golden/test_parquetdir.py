@@ -52,3 +52,17 @@ def test_a_negative_global_id_of_sqlite_is_the_same_64_bits_unsigned(tmp_path):
     frame = pl.read_parquet(folder / "NVTX_EVENTS.parquet")
     assert frame.schema == {"start": pl.Int64, "globalTid": pl.UInt64, "newColumn": pl.Float64}
     assert frame.rows() == [(-5, 2**64 - 72057594037927936, 0.5)]
+
+
+def test_nsys_writes_bytes_that_are_not_utf8_into_a_text_column_as_they_are():
+    """Which polars refuses to read as text: a reader of parquetdirs has to expect it."""
+    name = b"bad \xff\xfe name"
+    with sqlite3.connect(f"file:{(GOLDEN / 'cpu_bytes.sqlite').as_posix()}?mode=ro", uri=True) as db:
+        db.text_factory = bytes
+        assert (name,) in db.execute("SELECT value FROM StringIds").fetchall()
+    db.close()
+    strings = GOLDEN / "cpu_bytes_parquetdir" / "StringIds.parquet"
+    assert name in strings.read_bytes()
+    assert pl.read_parquet_schema(strings)["value"] == pl.String
+    with pytest.raises(pl.exceptions.ComputeError, match="UTF-8"):
+        pl.read_parquet(strings)
