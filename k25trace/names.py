@@ -59,6 +59,7 @@ _MANGLED = re.compile(
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]*\Z")
 _SYMBOL = re.compile(r"_Z(?=[NLS0-9])")
+_PREFIXES = re.compile(r"(?:_Z)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ def _read_symbol(symbol: str) -> str:
     """Qualified name, then identifiers and literals, of an Itanium symbol that may be cut off."""
     match = _SYMBOL.match(symbol)
     if match is None:
-        return symbol[2:]
+        return _PREFIXES.sub("", symbol, count=1)
     names: list[str] = []
     words: list[str] = []
     joined = templated = False
