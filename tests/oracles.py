@@ -252,6 +252,7 @@ class _Report:
             for o in self._operations("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "graph")
             if (o.process, o.corr) not in self.kernel_keys
         ]
+        self.graph_rows = bool(self._rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"))
         self.calls = self._calls()
         self.ranges = self._ranges()
         self.nodes = self._nodes()
@@ -514,11 +515,7 @@ def _graph_launches(report: _Report) -> list[GraphLaunch]:
             out.append(GraphLaunch(key, call, rows[key].gpu, opaque=True))
         else:
             gpu = _gpu_of_bare(report, call)
-            bare = (
-                None
-                if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in report.tables and report.replays
-                else _may_run(report, call, gpu)
-            )
+            bare = None if report.graph_rows else _may_run(report, call, gpu)
             out.append(GraphLaunch(key, call, gpu, opaque=True, interval=bare))
     out += [GraphLaunch(k, None, o.gpu, opaque=True) for k, o in rows.items() if k not in seen]
     return out
