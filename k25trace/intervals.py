@@ -183,6 +183,28 @@ def _as_int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
+def runs(segments: pl.DataFrame, by: Sequence[str], of: str) -> pl.DataFrame:
+    """Merge touching neighbours with the same key and the same value of ``of``.
+
+    Parameters
+    ----------
+    segments
+        Disjoint interval frame, ordered by ``by`` and ``start_ns``; its other columns are dropped.
+
+    Returns
+    -------
+    pl.DataFrame
+        ``by``, ``start_ns``, ``end_ns``, ``of``, in the same order.
+    """
+    differs = [pl.col(c).ne_missing(pl.col(c).shift(1)) for c in [*by, of]]
+    begins = segments.select(
+        pl.any_horizontal(*differs, pl.col("start_ns").ne_missing(pl.col("end_ns").shift(1))).alias("begins")
+    )["begins"]
+    ends = begins.shift(-1, fill_value=True)
+    first = segments.filter(begins)
+    return first.select(*by, "start_ns", segments["end_ns"].filter(ends), of)
+
+
 def intersect(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Return the instants that both cover, as disjoint maximal intervals (``by``, ``start_ns``, ``end_ns``)."""
     return _where(left, right, by, both=True)

@@ -5,7 +5,7 @@ import sys
 import typer
 
 from k25trace import __version__
-from k25trace.cli import rules
+from k25trace.cli import attribute, rules
 from k25trace.errors import K25TraceError
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("attribute")(attribute.attribute)
 app.add_typer(rules.app, name="rules")
 
 

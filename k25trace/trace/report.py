@@ -96,12 +96,12 @@ class Trace:
         if "kernels" in self.__dict__:
             yield from self.kernels.iter_slices(1 << 18)
             return
-        for chunk in self._read_kernels():
-            yield self._with_gpu(chunk.filter(self._usable))
+        for chunk in self._usable_chunks():
+            yield self._with_gpu(chunk)
 
     @cached_property
     def copies(self) -> pl.DataFrame:
-        """Memory copies and sets: process, gpu, start_ns, end_ns, stream, correlation, bytes, kind, is_set."""
+        """Memory copies and sets: process, gpu, start_ns, end_ns, stream, correlation, graph_node, bytes, kind, is_set."""
         return self._with_gpu(self._raw_copies)
 
     @cached_property
@@ -161,6 +161,17 @@ class Trace:
         return self._identity[0]
 
     @cached_property
+    def slots(self) -> pl.DataFrame:
+        """Which ordinal of which process is which GPU: process, device, gpu."""
+        index = {value: i for i, value in enumerate(self._ids.processes.values)}
+        rows = [
+            (None if slot.process is None else index[slot.process], slot.device, number)
+            for number, gpu in enumerate(self.gpus)
+            for slot in gpu.slots
+        ]
+        return pl.DataFrame(rows, schema={"process": ID, "device": pl.Int64, "gpu": ID}, orient="row")
+
+    @cached_property
     def gpu_names(self) -> list[str | None]:
         """Product name of each of `gpus`, where the report tells."""
         frame = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("cuDevice"), Col("name", "text")])
@@ -168,27 +179,55 @@ class Trace:
         only = next(iter(known.values())) if len(set(known.values())) == 1 else None
         return [known.get(gpu.physical, only) if gpu.physical is not None else only for gpu in self.gpus]
 
-    @cached_property
+    @property
     def survey(self) -> pl.DataFrame:
-        """Who ran kernels where: process, device, kernel_count, first_ns, last_ns (one row a slot).
+        """Who ran kernels where: process, device, kernel_count, first_ns, last_ns (one row a slot)."""
+        return self._surveys[0]
 
-        Costs one pass over the kernels where they are not loaded, and leaves nothing of them in memory.
+    @cached_property
+    def graph_calls(self) -> pl.DataFrame:
+        """Graph launch calls that did not fail: process, thread, start_ns, end_ns, correlation."""
+        calls = self.calls("graph_launch").filter(~pl.col("failed"))
+        return calls.select("process", "thread", "start_ns", "end_ns", "correlation")
+
+    @cached_property
+    def replays(self) -> pl.DataFrame:
+        """Graph launches whose operations were recorded: process, correlation, gpu, first_ns, last_ns.
+
+        One row for each GPU that a launch ran on.
         """
+        parts = [self._surveys[1], _found(self._raw_copies, self.graph_calls)]
+        return self._with_gpu(_together(parts, ["process", "correlation", "device"]))
+
+    @cached_property
+    def _surveys(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """One pass over the kernels, which leaves nothing of them in memory where they are not loaded."""
+        slots: list[pl.DataFrame] = []
+        replays: list[pl.DataFrame] = []
+        for chunk in self._usable_chunks():
+            slots.append(_slots(chunk))
+            replays.append(_found(chunk, self.graph_calls))
+        empty = pl.DataFrame(schema=_SLOT_TIMES | _KERNEL_REST)
+        return (
+            _together(slots or [_slots(empty)], ["process", "device"]),
+            _together(replays or [_found(empty, self.graph_calls)], ["process", "correlation", "device"]),
+        )
+
+    def _usable_chunks(self) -> Iterator[pl.DataFrame]:
         if "_raw_kernels" in self.__dict__:
-            return _surveyed(self._raw_kernels)
-        parts: list[pl.DataFrame] = []
+            yield self._raw_kernels
+            return
+        self._left_out["kernels"] = 0
         for chunk in self._read_kernels():
             kept = chunk.filter(self._usable)
             self._left_out["kernels"] += chunk.height - kept.height
-            parts.append(_surveyed(kept))
-        if not parts:
-            return _surveyed(pl.DataFrame(schema=_SLOT_TIMES))
-        return (
-            pl.concat(parts)
-            .group_by("process", "device")
-            .agg(pl.col("kernel_count").sum(), pl.col("first_ns").min(), pl.col("last_ns").max())
-            .sort("process", "device")
-        )
+            yield kept
+
+    @property
+    def unusable_kernels(self) -> int:
+        """Kernels left out because their times cannot be true."""
+        _ = self.survey
+        return self._left_out["kernels"]
 
     # ---- warnings about the report itself
 
@@ -318,8 +357,7 @@ class Trace:
 
     def _silent_slots(self, known: set[int | None]) -> list[Slot]:
         """Slots of processes that launched graphs and left no operation: only opaque replays ran there."""
-        calls = self.calls("graph_launch").filter(~pl.col("failed"))
-        silent = [self._ids.processes.values[p] for p in calls["process"].drop_nulls().unique().to_list()]
+        silent = [self._ids.processes.values[p] for p in self.graph_calls["process"].drop_nulls().unique().to_list()]
         contexts = read(self.source, "TARGET_INFO_CUDA_CONTEXT_INFO", [Col("processId"), Col("deviceId")])
         devices = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
         return [Slot(p, devices.get(tables.os_pid(p), 0)) for p in silent if p not in known]
@@ -340,15 +378,8 @@ class Trace:
 
     def _with_gpu(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Replace ``device`` by ``gpu``."""
-        index = {value: i for i, value in enumerate(self._ids.processes.values)}
-        rows = [
-            (None if slot.process is None else index[slot.process], slot.device, number)
-            for number, gpu in enumerate(self.gpus)
-            for slot in gpu.slots
-        ]
-        mapping = pl.DataFrame(rows, schema={"process": ID, "device": pl.Int64, "gpu": ID}, orient="row")
         joined = frame.with_columns(pl.col("device").fill_null(0)).join(
-            mapping, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
+            self.slots, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
         )
         return joined.select("process", "gpu", *(c for c in joined.columns if c not in {"process", "gpu", "device"}))
 
@@ -357,13 +388,24 @@ _SLOT_TIMES = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns"
 _KERNEL_REST = {"stream": pl.Int64, "correlation": pl.Int64, "name": ID, "graph_node": pl.Int64}
 
 
-def _surveyed(kernels: pl.DataFrame) -> pl.DataFrame:
-    return (
-        kernels.group_by("process", "device")
-        .agg(
-            pl.len().cast(pl.Int64).alias("kernel_count"),
-            pl.col("start_ns").min().alias("first_ns"),
-            pl.col("end_ns").max().alias("last_ns"),
-        )
-        .sort("process", "device")
+def _slots(kernels: pl.DataFrame) -> pl.DataFrame:
+    return _spans(kernels, ["process", "device"])
+
+
+def _found(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the operations of these calls: process, correlation, device, kernel_count, first_ns, last_ns."""
+    keys = ["process", "correlation"]
+    return _spans(operations.join(calls, on=keys, how="semi"), [*keys, "device"])
+
+
+def _spans(operations: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    return operations.group_by(by).agg(
+        pl.len().cast(pl.Int64).alias("kernel_count"),
+        pl.col("start_ns").min().alias("first_ns"),
+        pl.col("end_ns").max().alias("last_ns"),
     )
+
+
+def _together(parts: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
+    total = [pl.col("kernel_count").sum(), pl.col("first_ns").min(), pl.col("last_ns").max()]
+    return pl.concat(parts).group_by(by).agg(total).sort(by)

@@ -126,10 +126,13 @@ def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
 
 
 def copies(source: Source, ids: Ids) -> pl.DataFrame:
-    """Return memory copies and sets: process, device, start_ns, end_ns, stream, correlation, bytes, kind, is_set."""
+    """Return memory copies and sets.
+
+    Columns: process, device, start_ns, end_ns, stream, correlation, graph_node, bytes, kind, is_set.
+    """
     frames: list[pl.DataFrame] = []
     for table, is_set in ((MEMCPY_TABLE, False), (MEMSET_TABLE, True)):
-        wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", "bytes", "copyKind")
+        wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", "graphNodeId", "bytes", "copyKind")
         frame = read(source, table, [Col(c) for c in wanted])
         frames.append(
             frame.select(
@@ -138,6 +141,7 @@ def copies(source: Source, ids: Ids) -> pl.DataFrame:
                 *_CHUNK_TIME,
                 pl.col("streamId").alias("stream"),
                 pl.col("correlationId").alias("correlation"),
+                pl.col("graphNodeId").alias("graph_node"),
                 "bytes",
                 pl.col("copyKind").alias("kind"),
                 pl.lit(is_set).alias("is_set"),

@@ -1,0 +1,682 @@
+"""From reports to results: one call that fixes the windows, attributes, accounts, and says what to distrust.
+
+Everything that is printed, drawn or saved comes from the `Analysis` made here, so that no figure is computed
+twice.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from k25trace import accounting, health
+from k25trace.accounting import Account, Sweep, kernel_part, outside_part, row_part, slabs
+from k25trace.attribution import Attribution
+from k25trace.classify import Match, RuleSet, load_rules
+from k25trace.errors import CannotAnswer, UsageError
+from k25trace.intervals import union
+from k25trace.replays import Replays, replays
+from k25trace.selection import Bounds, Window, kernel_window, select_range
+from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED, is_nccl
+from k25trace.trace import Trace, open_trace
+from k25trace.trace.interning import ID
+from k25trace.warnings import ReportWarning, in_order, warn
+
+ALL_GPUS = "all"
+"""The ``gpu`` of rows over all GPUs."""
+
+PUSH_POP, START_END = "pushpop", "startend"
+UNCLASSIFIED_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The results of one analysis, as frames. Column units: ``_ns`` Int64, ``_count`` Int64, ``_share`` Float64.
+
+    Attributes
+    ----------
+    reports
+        report, file, nsys_version, export_schema.
+    windows
+        report, start_ns, end_ns, selector, pattern.
+    gpus
+        One row a GPU: gpu, report, device, name, kernel_count, kernel_ns, busy_ns, no_kernel_ns, idle_ns,
+        window_ns, communication_ns, exposed_communication_ns, hidden_communication_ns, nccl_ns,
+        exposed_nccl_ns, graph_launch_count, opaque_graph_count, exposed_is_upper_bound.
+    processes
+        gpu, process, device, rank: who used it.
+    categories
+        Per GPU and over all (`ALL_GPUS`): gpu, category, kernel_count, kernel_ns, kernel_share, busy_ns, wall_ns,
+        wall_share, mean_ns, median_ns, max_ns.
+    families
+        gpu, category, family, kernel_count, kernel_ns, kernel_share.
+    wall
+        gpu, row, wall_ns, wall_share: the wall partition; sums to the window of each GPU.
+    ranges
+        gpu, report, process, kind, via, path, domain, category, kernel_count, kernel_ns. Push/pop rows are
+        exclusive and sum to all kernels. None where ranges were not asked for.
+    inclusive
+        gpu, report, process, range, category, kernel_count, kernel_ns: a kernel once for each name in its path.
+    kernels
+        Over all GPUs: name, category, family, rule, kernel_count, kernel_ns, mean_ns, max_ns.
+    warnings
+        Worst first.
+    """
+
+    reports: pl.DataFrame
+    windows: pl.DataFrame
+    gpus: pl.DataFrame
+    processes: pl.DataFrame
+    categories: pl.DataFrame
+    families: pl.DataFrame
+    wall: pl.DataFrame
+    ranges: pl.DataFrame | None
+    inclusive: pl.DataFrame | None
+    kernels: pl.DataFrame
+    warnings: list[ReportWarning] = field(default_factory=list[ReportWarning])
+
+
+def attribute(
+    reports: Trace | str | os.PathLike[str] | Sequence[Trace | str | os.PathLike[str]],
+    *,
+    window: Bounds | str | None = None,
+    range_glob: str | None = None,
+    domains: Sequence[str] | None = None,
+    rules: RuleSet | None = None,
+    ranges: bool = True,
+) -> Analysis:
+    """Attribute and account the kernels of one or more reports.
+
+    Parameters
+    ----------
+    reports
+        Opened reports or paths; GPUs of different reports are different GPUs.
+    window
+        Instants of the report's clock (``A:B``, `Bounds`); None: from the first kernel to the last, per report.
+    range_glob
+        Only kernels launched (or captured) inside ranges whose name matches this pattern, in the time those
+        ranges project onto each GPU.
+    domains
+        NVTX domains whose ranges may own kernels; None: every domain but NCCL's.
+    rules
+        Classification rules; None: the default ones.
+    ranges
+        False leaves ``ranges`` and ``inclusive`` out and streams the kernels: memory does not grow with them.
+
+    Returns
+    -------
+    Analysis
+        For every GPU: categories partition the kernel time, push/pop ranges with the null path do, and the rows
+        of ``wall`` partition the window, exactly.
+
+    Raises
+    ------
+    CannotAnswer
+        A report holds no kernels, or nothing that was asked for.
+    UnreadableReport
+        A file cannot be read.
+    """
+    given = [reports] if isinstance(reports, Trace | str | os.PathLike) else list(reports)
+    if not given:
+        raise UsageError("no report given")
+    traces = [item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)]
+    if len({trace.report for trace in traces}) < len(traces):
+        raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
+    bounds = Bounds.parse(window) if isinstance(window, str) else window
+    rules = rules or load_rules()
+    with_kernels = [trace for trace in traces if trace.survey.height]
+    if not with_kernels:
+        raise _no_kernels(traces[0])
+    parts = [_analyse(trace, bounds, range_glob, domains, rules, ranges=ranges) for trace in with_kernels]
+    found = _combine(parts, ranges=ranges)
+    empty = [trace for trace in traces if not trace.survey.height]
+    if empty:
+        seen = "no CUDA kernel in " + ", ".join(str(trace.path) for trace in empty)
+        found.warnings.insert(0, warn("no-kernels", len(empty), seen))
+    found.warnings[:] = in_order(found.warnings)
+    return found
+
+
+def _no_kernels(trace: Trace) -> CannotAnswer:
+    launched = replays(trace).opaque.height
+    if launched:
+        return CannotAnswer(
+            f"{trace.path}: no kernels: all of them ran inside {launched} CUDA graph launches that were recorded as wholes",
+            "capture with --cuda-graph-trace=node",
+        )
+    left_out = trace.unusable_kernels
+    if left_out:
+        return CannotAnswer(
+            f"{trace.path}: no kernels with usable times: all {left_out} lie outside the capture or end before they start",
+            "export the report again; if that changes nothing, capture again",
+        )
+    return CannotAnswer(
+        f"{trace.path}: no CUDA kernels in this report (no-kernels)",
+        "capture with --trace=cuda,nvtx, the program's workers included, and open the capture range around GPU work",
+    )
+
+
+# ---- one report
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one report contributes; ``gpu`` is an index into the report's GPUs."""
+
+    trace: Trace
+    window: Window
+    replays: Replays
+    accounts: dict[int, Account]
+    names: pl.DataFrame
+    durations: pl.DataFrame
+    ranges: pl.DataFrame | None
+    classes: "_Classes"
+    warnings: list[ReportWarning]
+
+
+class _Classes:
+    """Categories of a report's kernel names, decided once a name."""
+
+    def __init__(self, rules: RuleSet, trace: Trace) -> None:
+        self._rules = rules
+        self._trace = trace
+        self._match: dict[int, Match] = {}
+
+    def match(self, name: int) -> Match:
+        """Return the category, family and rule of a name."""
+        found = self._match.get(name)
+        if found is None:
+            found = self._match[name] = self._rules.classify(self._trace.names[name])
+        return found
+
+    def of(self, names: pl.Series) -> pl.DataFrame:
+        """Return, aligned with a column of names: category (index), part and outside (`accounting.PARTS`), UInt8."""
+        distinct = names.unique()
+        matches = [self.match(name) for name in distinct.to_list()]
+        columns = {
+            "category": [ALL_CATEGORIES.index(m.category) for m in matches],
+            "part": [kernel_part(m.category, nccl=is_nccl(m.family)) for m in matches],
+            "outside": [outside_part(m.category, nccl=is_nccl(m.family)) for m in matches],
+        }
+        table = pl.DataFrame({"name": distinct, **columns}, schema_overrides=dict.fromkeys(columns, pl.UInt8))
+        return names.to_frame("name").join(table, on="name", how="left", maintain_order="left").drop("name")
+
+
+def _analyse(
+    trace: Trace,
+    bounds: Bounds | None,
+    range_glob: str | None,
+    domains: Sequence[str] | None,
+    rules: RuleSet,
+    *,
+    ranges: bool,
+) -> _Part:
+    attribution = Attribution(trace, domains) if ranges or range_glob is not None else None
+    if attribution is not None:
+        _ = trace.kernels  # loaded once, before the survey would stream them
+    found = replays(trace)
+    selected: pl.Series | None = None
+    if attribution is not None and range_glob is not None:
+        window, selected = select_range(attribution, range_glob, bounds)
+    else:
+        window = kernel_window(trace, found, bounds)
+    classes = _Classes(rules, trace)
+    kernels = None if attribution is None else attribution.kernels
+    if kernels is not None and selected is not None:
+        kernels = kernels.with_columns(selected.alias("selected"))
+    account = _Accountant(window, classes)
+    account.add(_others(trace, found), window)
+    if kernels is None:
+        account.stream(trace.kernel_chunks)
+    else:
+        for slab, until in slabs(kernels.select("gpu", "name", "start_ns", "end_ns", *(["selected"] if selected is not None else []))):
+            account.take(slab, until)
+    owned = None
+    if attribution is not None and kernels is not None and ranges:
+        owned = _owned(attribution, account.chosen(kernels), classes)
+    warnings = [*trace.warnings, *health.opaque_replays(found)]
+    if attribution is not None:
+        warnings += [
+            *health.open_ranges(trace),
+            *health.unlaunched_kernels(attribution.kernels["launch_ns"].null_count()),
+            *health.uncaptured_kernels(attribution.uncaptured),
+            *health.launches_without_kernels(trace),
+            *health.stream_overlap(trace),
+        ]
+    warnings += health.incomplete_capture(trace)
+    return _Part(trace, window, found, account.sweep.finish(), account.names, account.durations, owned, classes, warnings)
+
+
+def _others(trace: Trace, found: Replays) -> pl.DataFrame:
+    """Return what owns wall time without being a kernel: gpu, start_ns, end_ns, part."""
+    copies = trace.copies.select(
+        "gpu",
+        "start_ns",
+        "end_ns",
+        pl.when("is_set").then(row_part(accounting.MEMSET)).otherwise(row_part(accounting.MEMCPY)).cast(pl.UInt8).alias("part"),
+    )
+    opaque = found.opaque.select("gpu", "start_ns", "end_ns", pl.lit(row_part(accounting.OPAQUE), pl.UInt8).alias("part"))
+    return pl.concat([copies, opaque])
+
+
+class _Disordered(Exception):  # noqa: N818 - never leaves this module
+    """Kernels come in an order that streaming cannot sweep."""
+
+
+class _Accountant:
+    """Feeds kernels to a sweep, and adds up what needs no sweep: counts, sums, maxima, durations by value."""
+
+    def __init__(self, window: Window, classes: _Classes) -> None:
+        self._window = window
+        self._classes = classes
+        self._names: list[pl.DataFrame] = []
+        self._durations: list[pl.DataFrame] = []
+        self._others = pl.DataFrame()
+        self.sweep = Sweep(window.pieces)
+
+    def add(self, others: pl.DataFrame, window: Window) -> None:
+        """Add intervals that are no kernels; all at once, before any kernel."""
+        first, last = window.start_ns, window.end_ns
+        self._others = others.with_columns(pl.col("start_ns", "end_ns").clip(first, last))
+        self.sweep.add(self._others)
+
+    def chosen(self, kernels: pl.DataFrame) -> pl.DataFrame:
+        """Return the selected kernels inside the window, clipped to it."""
+        if "selected" in kernels.columns:
+            kernels = kernels.filter("selected")
+        if self._window.whole:
+            return kernels
+        first, last = self._window.start_ns, self._window.end_ns
+        inside = (pl.col("start_ns") < last) & ((pl.col("end_ns") > first) | (pl.col("start_ns") >= first))
+        return kernels.filter(inside).with_columns(
+            pl.col("start_ns").clip(lower_bound=first), pl.col("end_ns").clip(upper_bound=last)
+        )
+
+    def take(self, kernels: pl.DataFrame, until: int | None) -> None:
+        """Account kernels (gpu, name, start_ns, end_ns[, selected]); all that start before ``until`` are in."""
+        classed = pl.concat([kernels, self._classes.of(kernels["name"])], how="horizontal")
+        part = pl.when("selected").then("part").otherwise("outside") if "selected" in kernels.columns else pl.col("part")
+        self.sweep.add(classed.with_columns(part.alias("part")))
+        if until is not None:
+            self.sweep.advance(until)
+        span = pl.col("end_ns") - pl.col("start_ns")
+        mine = self.chosen(classed).select("gpu", "name", "category", span.alias("duration_ns"))
+        self._names.append(
+            mine.group_by("gpu", "name").agg(
+                pl.len().cast(pl.Int64).alias("kernel_count"),
+                pl.col("duration_ns").sum().alias("kernel_ns"),
+                pl.col("duration_ns").max().alias("max_ns"),
+            )
+        )
+        self._durations.append(mine.group_by("gpu", "category", "duration_ns").agg(pl.len().cast(pl.Int64).alias("count")))
+        if sum(frame.height for frame in self._durations) > 4 * accounting.SLAB_ROWS:
+            self._durations = [self.durations]
+
+    def stream(self, chunks: Callable[[], Iterator[pl.DataFrame]]) -> None:
+        """Account kernels as they come; where their order does not allow it, load what the sweep needs and sort."""
+        try:
+            for slab, until in _in_turn(chunks()):
+                self.take(slab, until)
+        except _Disordered:
+            self._names, self._durations, self.sweep = [], [], Sweep(self._window.pieces)
+            self.sweep.add(self._others)
+            narrow = pl.concat([chunk.select("gpu", "name", "start_ns", "end_ns") for chunk in chunks()])
+            for slab, until in slabs(narrow):
+                self.take(slab, until)
+
+    @property
+    def names(self) -> pl.DataFrame:
+        """gpu, name, kernel_count, kernel_ns, max_ns."""
+        return (
+            pl.concat(self._names)
+            .group_by("gpu", "name")
+            .agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum(), pl.col("max_ns").max())
+        )
+
+    @property
+    def durations(self) -> pl.DataFrame:
+        """gpu, category, duration_ns, count."""
+        return pl.concat(self._durations).group_by("gpu", "category", "duration_ns").agg(pl.col("count").sum())
+
+
+def _in_turn(chunks: Iterable[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int | None]]:
+    """Yield each chunk with the instant before which nothing follows: rows may be out of order by one chunk."""
+    held: pl.DataFrame | None = None
+    swept: int | None = None
+    for chunk in chunks:
+        if chunk.height == 0:
+            continue
+        first = chunk["start_ns"].min()
+        if not isinstance(first, int) or (swept is not None and first < swept):
+            raise _Disordered
+        if held is not None:
+            yield held, first
+            swept = first
+        held = chunk.select("gpu", "name", "start_ns", "end_ns")
+    if held is not None:
+        yield held, None
+
+
+# ---- ranges
+
+
+def _owned(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -> pl.DataFrame:
+    """Return kernel counts and times by owner: gpu, process (index), kind, via, path, domain, category, ..."""
+    span = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
+    classed = pl.concat([kernels, classes.of(kernels["name"]).select("category")], how="horizontal").with_columns(span)
+    totals = [pl.len().cast(pl.Int64).alias("kernel_count"), pl.col("duration_ns").sum().alias("kernel_ns")]
+    by_path = classed.group_by("gpu", "process", "path", "via_capture", "category").agg(totals)
+    owners = {path: attribution.owner(path) for path in by_path["path"].unique().to_list()}
+    table = pl.DataFrame(
+        [(path, list(o.names) if o else None, o.domain if o else None) for path, o in owners.items()],
+        schema={"path": ID, "names": pl.List(pl.String), "domain": pl.String},
+        orient="row",
+    )
+    push_pop = by_path.join(table, on="path", how="left").select(
+        "gpu",
+        "process",
+        pl.lit(PUSH_POP).alias("kind"),
+        pl.when("via_capture").then(pl.lit("capture")).otherwise(pl.lit("launch")).alias("via"),
+        pl.col("names").alias("path"),
+        "domain",
+        "category",
+        "kernel_count",
+        "kernel_ns",
+    )
+    return pl.concat([push_pop, _start_end(attribution, classed)])
+
+
+def _start_end(attribution: Attribution, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of start/end ranges: a kernel once for each name whose range was open, in its process, at launch."""
+    names = attribution.trace.names
+    ranges = attribution.owning.filter(~pl.col("push_pop"))
+    by = ["process", "gpu", "category"]
+    running = (
+        kernels.filter(pl.col("launch_ns").is_not_null())
+        .sort("launch_ns")
+        .select(
+            *by,
+            pl.col("launch_ns").alias("at_ns"),
+            pl.int_range(1, pl.len() + 1).over(by).cast(pl.Int64).alias("kernel_count"),
+            pl.col("duration_ns").cum_sum().over(by).alias("kernel_ns"),
+        )
+    )
+    covered = union(ranges, ["process", "name"]).join(running.select(by).unique(), on="process")
+    totals = ["kernel_count", "kernel_ns"]
+
+    def before(instant: str) -> pl.DataFrame:
+        """Counts and times of launches strictly before an instant of each covered interval."""
+        asked = covered.select(*by, (pl.col(instant) - 1).alias("at_ns")).with_row_index("position").sort("at_ns")
+        found = asked.join_asof(running, on="at_ns", by=by, check_sortedness=False).sort("position")
+        return found.select(pl.col(totals).fill_null(0))
+
+    inside = covered.with_columns(*(before("end_ns")[c] - before("start_ns")[c] for c in totals))
+    domains = dict(ranges.sort("start_ns", descending=True).select("name", "domain").iter_rows())
+    summed = inside.group_by("gpu", "process", "name", "category").agg(pl.col(totals).sum()).filter(pl.col("kernel_count") > 0)
+    table = pl.DataFrame(
+        [(name, [names[name]], names[domains[name]]) for name in summed["name"].unique().to_list()],
+        schema={"name": ID, "path": pl.List(pl.String), "domain": pl.String},
+        orient="row",
+    )
+    return summed.join(table, on="name", how="left").select(
+        "gpu", "process", pl.lit(START_END).alias("kind"), pl.lit("launch").alias("via"), "path", "domain", "category", *totals
+    )
+
+
+# ---- all reports together
+
+
+def _combine(parts: list[_Part], *, ranges: bool) -> Analysis:
+    gpus = pl.concat([_gpu_rows(part) for part in parts])
+    names = pl.concat([_named(part) for part in parts])
+    categories = _categories(parts, gpus, names)
+    families = _with_kernel_share(_summed(names, ["gpu", "category", "family"]), gpus)
+    wall = pl.concat([_wall_rows(part) for part in parts])
+    owned = pl.concat([_range_rows(part) for part in parts]) if ranges else None
+    return Analysis(
+        reports=pl.concat([_report_row(part) for part in parts]),
+        windows=pl.concat([_window_row(part) for part in parts]),
+        gpus=gpus,
+        processes=pl.concat([_process_rows(part) for part in parts]),
+        categories=categories,
+        families=_in_gpu_order(families, gpus, ["kernel_ns", "family"], [True, False]),
+        wall=wall,
+        ranges=owned,
+        inclusive=_inclusive(owned) if owned is not None else None,
+        kernels=_kernel_rows(names),
+        warnings=[w for part in parts for w in part.warnings] + _unclassified(names),
+    )
+
+
+def _report_row(part: _Part) -> pl.DataFrame:
+    facts = part.trace.facts
+    return pl.DataFrame(
+        {
+            "report": [part.trace.report],
+            "file": [str(part.trace.path)],
+            "nsys_version": [facts.get("EXPORT_PRODUCT_VERSION")],
+            "export_schema": [facts.get("EXPORT_SCHEMA_VERSION")],
+        },
+        schema={"report": pl.Int64, "file": pl.String, "nsys_version": pl.String, "export_schema": pl.String},
+    )
+
+
+def _window_row(part: _Part) -> pl.DataFrame:
+    w = part.window
+    return pl.DataFrame({"report": [part.trace.report], "start_ns": [w.start_ns], "end_ns": [w.end_ns], "selector": [w.selector]})
+
+
+def _gpu_rows(part: _Part) -> pl.DataFrame:
+    totals = {
+        gpu: (count, ns)
+        for gpu, count, ns in part.names.group_by("gpu").agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum()).iter_rows()
+    }
+    visible = _overlapping(part.replays.visible.rename({"first_ns": "start_ns", "last_ns": "end_ns"}), part.window)
+    opaque = _overlapping(part.replays.opaque, part.window)
+    rows: list[dict[str, object]] = []
+    for number, gpu in enumerate(part.trace.gpus):
+        account = part.accounts.get(number, Account())
+        count, ns = totals.get(number, (0, 0))
+        rows.append(
+            {
+                "gpu": gpu.key,
+                "report": part.trace.report,
+                "device": gpu.device,
+                "name": part.trace.gpu_names[number],
+                "kernel_count": count,
+                "kernel_ns": ns,
+                "busy_ns": account.busy_ns,
+                "no_kernel_ns": account.window_ns - account.busy_ns,
+                "idle_ns": account.wall[accounting.IDLE],
+                "window_ns": account.window_ns,
+                "communication_ns": account.communication_ns,
+                "exposed_communication_ns": account.exposed_communication_ns,
+                "hidden_communication_ns": account.communication_ns - account.exposed_communication_ns,
+                "nccl_ns": account.nccl_ns,
+                "exposed_nccl_ns": account.exposed_nccl_ns,
+                "graph_launch_count": visible.get(number, 0) + opaque.get(number, 0),
+                "opaque_graph_count": opaque.get(number, 0),
+                "exposed_is_upper_bound": opaque.get(number, 0) > 0,
+            }
+        )
+        wall = account.wall.total()
+        if wall != account.window_ns:
+            raise AssertionError(f"wall rows of GPU {gpu.key} sum to {wall} ns, its window is {account.window_ns} ns")
+    types = {"gpu": pl.String, "name": pl.String, "exposed_is_upper_bound": pl.Boolean}
+    return pl.DataFrame(rows, schema={key: types.get(key, pl.Int64) for key in rows[0]})
+
+
+def _overlapping(launches: pl.DataFrame, window: Window) -> dict[int, int]:
+    """Return how many graph launches of each GPU have to do with the window; of a whole report: all of them."""
+    if not window.whole:
+        near = launches.join(window.pieces, on="gpu", suffix="_piece")
+        touching = (pl.col("start_ns") < pl.col("end_ns_piece")) & (pl.col("end_ns") > pl.col("start_ns_piece"))
+        launches = near.filter(touching).unique(launches.columns)
+    return dict(launches.group_by("gpu").len().iter_rows())
+
+
+def _process_rows(part: _Part) -> pl.DataFrame:
+    trace = part.trace
+    keys = [gpu.key for gpu in trace.gpus]
+    rows = [
+        (keys[gpu], None if process is None else trace.processes[process].pid, device, None if process is None else trace.processes[process].rank)
+        for process, device, gpu in trace.slots.iter_rows()
+    ]
+    schema = {"gpu": pl.String, "process": pl.Int64, "device": pl.Int64, "rank": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _named(part: _Part) -> pl.DataFrame:
+    """gpu (key), name (text), category, family, rule, kernel_count, kernel_ns, max_ns."""
+    keys = [gpu.key for gpu in part.trace.gpus]
+    rows = [
+        (keys[gpu], part.trace.names[name], m.category, m.family, m.rule, count, ns, longest)
+        for gpu, name, count, ns, longest in part.names.iter_rows()
+        for m in (part.classes.match(name),)
+    ]
+    text = dict.fromkeys(("gpu", "name", "category", "family", "rule"), pl.String)
+    numbers = dict.fromkeys(("kernel_count", "kernel_ns", "max_ns"), pl.Int64)
+    return pl.DataFrame(rows, schema={**text, **numbers}, orient="row")
+
+
+def _summed(frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    return frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
+
+
+def _with_kernel_share(frame: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
+    """Add kernel_share: kernel time ÷ kernel time of all kernels of the same GPU."""
+    whole = gpus.select("gpu", pl.col("kernel_ns").alias("whole"))
+    share = pl.when(pl.col("whole") > 0).then(pl.col("kernel_ns") / pl.col("whole")).otherwise(0.0)
+    return frame.join(whole, on="gpu", how="left").with_columns(share.alias("kernel_share")).drop("whole")
+
+
+def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    per_gpu = _summed(names, ["gpu", "category"])
+    unions = pl.DataFrame(
+        [
+            (gpu.key, category, account.category_ns(category), account.wall[accounting.WALL_ROWS[i]], account.window_ns)
+            for part in parts
+            for number, gpu in enumerate(part.trace.gpus)
+            for account in (part.accounts.get(number, Account()),)
+            for i, category in enumerate(ALL_CATEGORIES)
+        ],
+        schema={"gpu": pl.String, "category": pl.String, "busy_ns": pl.Int64, "wall_ns": pl.Int64, "window_ns": pl.Int64},
+        orient="row",
+    )
+    durations = pl.concat([_keyed(part, part.durations) for part in parts])
+    per_gpu = per_gpu.join(unions.drop("window_ns"), on=["gpu", "category"], how="left")
+    measures = ["kernel_count", "kernel_ns", "busy_ns", "wall_ns"]
+    overall = per_gpu.group_by("category").agg(pl.col(measures).sum()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    every = pl.concat([per_gpu.select("gpu", "category", *measures), overall.select("gpu", "category", *measures)])
+    total = gpus.select(pl.lit(ALL_GPUS).alias("gpu"), pl.col("kernel_ns").sum(), pl.col("window_ns").sum())
+    wholes = pl.concat([gpus.select("gpu", "kernel_ns", "window_ns"), total.unique()])
+    shown = _with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
+    wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
+    spread = _spread(pl.concat([durations, durations.with_columns(pl.lit(ALL_GPUS).alias("gpu"))]))
+    joined = (
+        shown.with_columns(wall_share.alias("wall_share"), (pl.col("kernel_ns") / pl.col("kernel_count")).alias("mean_ns"))
+        .join(spread, on=["gpu", "category"], how="left")
+        .select("gpu", "category", "kernel_count", "kernel_ns", "kernel_share", "busy_ns", "wall_ns", "wall_share", "mean_ns", "median_ns", "max_ns")
+    )
+    return _in_gpu_order(joined, gpus, ["kernel_ns", "category"], [True, False])
+
+
+def _keyed(part: _Part, durations: pl.DataFrame) -> pl.DataFrame:
+    keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
+    categories = pl.Series(ALL_CATEGORIES)
+    return durations.select(
+        keys.gather(durations["gpu"]).alias("gpu"), categories.gather(durations["category"]).alias("category"), "duration_ns", "count"
+    )
+
+
+def _spread(durations: pl.DataFrame) -> pl.DataFrame:
+    """Return exact medians and maxima of durations given by value and count: gpu, category, median_ns, max_ns."""
+    by = ["gpu", "category"]
+    ordered = durations.group_by(*by, "duration_ns").agg(pl.col("count").sum()).sort(*by, "duration_ns")
+    reached, whole = pl.col("count").cum_sum().over(by), pl.col("count").sum().over(by)
+    ranked = ordered.with_columns(reached.alias("reached"), whole.alias("whole"))
+    middle = [
+        pl.col("duration_ns").filter(pl.col("reached") >= rank).first() for rank in ((pl.col("whole") + 1) // 2, pl.col("whole") // 2 + 1)
+    ]
+    return ranked.group_by(by).agg(((middle[0] + middle[1]) / 2).alias("median_ns"), pl.col("duration_ns").max().alias("max_ns"))
+
+
+def _wall_rows(part: _Part) -> pl.DataFrame:
+    """Return the rows that own time, and always ``idle``."""
+    rows = [
+        (gpu.key, row, account.wall[row], account.wall[row] / account.window_ns if account.window_ns else 0.0)
+        for number, gpu in enumerate(part.trace.gpus)
+        for account in (part.accounts.get(number, Account()),)
+        for row in accounting.WALL_ROWS
+        if account.wall[row] or row == accounting.IDLE
+    ]
+    schema = {"gpu": pl.String, "row": pl.String, "wall_ns": pl.Int64, "wall_share": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _range_rows(part: _Part) -> pl.DataFrame:
+    """Return the report's range rows with keys and ids in the place of indices; equal paths become one row."""
+    owned = part.ranges
+    if owned is None:
+        raise AssertionError("ranges were not attributed")
+    keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
+    pids = pl.Series([process.pid for process in part.trace.processes], dtype=pl.Int64)
+    categories = pl.Series(ALL_CATEGORIES)
+    named = owned.with_columns(
+        keys.gather(owned["gpu"]).alias("gpu"),
+        pl.lit(part.trace.report, pl.Int64).alias("report"),
+        pids.gather(owned["process"]).alias("process"),
+        categories.gather(owned["category"]).alias("category"),
+    )
+    by = ["gpu", "report", "process", "kind", "via", "path", "domain", "category"]
+    order = {gpu.key: i for i, gpu in enumerate(part.trace.gpus)}
+    # Paths are compared as text, so that the order is one a reader can follow: by path, then by time.
+    written = pl.col("path").list.join("\x1f")
+    return (
+        _summed(named, by)
+        .select(*by, "kernel_count", "kernel_ns")
+        .sort(
+            pl.col("gpu").replace_strict(order, return_dtype=pl.Int64), pl.col("process"), pl.col("kind"), written,
+            pl.col("kernel_ns"), pl.col("category"), pl.col("via"), pl.col("domain"),
+            descending=[False, False, False, False, True, False, False, False], nulls_last=True,
+        )
+    )  # fmt: skip
+
+
+def _inclusive(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return kernel time inside each range name, at any depth: a kernel counts once a name."""
+    by = ["gpu", "report", "process", "range", "category"]
+    named = (
+        ranges.filter((pl.col("kind") == PUSH_POP) & pl.col("path").is_not_null())
+        .with_columns(pl.col("path").list.unique().alias("range"))
+        .explode("range")
+    )
+    return _summed(named, by).sort("report", "gpu", "process", "kernel_ns", "range", "category", descending=[False, False, False, True, False, False])
+
+
+def _kernel_rows(names: pl.DataFrame) -> pl.DataFrame:
+    by = ["name", "category", "family", "rule"]
+    totals = [pl.col("kernel_count").sum(), pl.col("kernel_ns").sum(), pl.col("max_ns").max()]
+    return (
+        names.group_by(by)
+        .agg(totals)
+        .with_columns((pl.col("kernel_ns") / pl.col("kernel_count")).alias("mean_ns"))
+        .select(*by, "kernel_count", "kernel_ns", "mean_ns", "max_ns")
+        .sort("kernel_ns", "name", descending=[True, False])
+    )
+
+
+def _unclassified(names: pl.DataFrame) -> list[ReportWarning]:
+    mine = _kernel_rows(names.filter(pl.col("category") == UNCLASSIFIED))
+    if mine.height == 0:
+        return []
+    count = int(mine["kernel_count"].sum())
+    shown = ", ".join(" ".join(name.split())[:60] for name in mine["name"].head(UNCLASSIFIED_SHOWN))
+    return [warn("unclassified", count, f"{count} kernels of {mine.height} names, the longest-running {shown}")]
+
+
+def _in_gpu_order(frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:
+    order = {gpu: i for i, gpu in enumerate([*gpus["gpu"], ALL_GPUS])}
+    place = pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)
+    return frame.sort(place, *(pl.col(c) for c in then), descending=[False, *descending])

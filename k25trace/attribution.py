@@ -1,0 +1,325 @@
+"""Kernel → launch → NVTX path: which ranges a kernel belongs to, and on what grounds.
+
+A kernel belongs to the push/pop ranges open on the launching thread when its launch call began. A kernel
+replayed by a CUDA graph also belongs to the ranges that were open when its graph node was captured: its path is
+the launch path followed by what of the capture path is about the graph itself. Reads a `Trace`; knows nothing
+of categories or windows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from k25trace.errors import CannotAnswer
+from k25trace.nesting import NO_STACK, Nesting, nest
+from k25trace.replays import capture_in_progress
+from k25trace.trace import Trace
+from k25trace.trace.interning import ID, Interner
+
+ROOT = 0
+"""The path of a kernel launched under no range."""
+
+_CORRELATION_BITS = 40
+_LONGEST_CHAIN = 32
+"""Generations of cloning that are followed from a graph node back to its original; a cycle ends here too."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Where a path ends: its names from outermost to innermost, and the domain of the innermost."""
+
+    names: tuple[str, ...]
+    domain: str
+
+
+class Attribution:
+    """The NVTX paths of every kernel of one report.
+
+    Parameters
+    ----------
+    trace
+        The report.
+    domains
+        Only ranges of these NVTX domains; None: of every domain but NCCL's, whose ranges annotate the user's
+        and never own a kernel.
+
+    Raises
+    ------
+    CannotAnswer
+        The report has no range of the domains asked for.
+    """
+
+    def __init__(self, trace: Trace, domains: Sequence[str] | None = None) -> None:
+        self.trace = trace
+        self.domains = domains
+        self._paths: Interner[tuple[int, int, int]] = Interner()  # (parent path, name, domain)
+        self._paths.id((ROOT, -1, -1))
+
+    @cached_property
+    def owning(self) -> pl.DataFrame:
+        """The ranges that may own: the trace's `ranges` of the chosen domains."""
+        ranges = self.trace.ranges
+        if self.domains is None:
+            return ranges.filter(~pl.col("is_nccl"))
+        present = {self.trace.names[d]: d for d in ranges["domain"].unique().to_list()}
+        missing = [d for d in self.domains if d not in present]
+        if missing:
+            raise CannotAnswer(
+                f"{self.trace.path}: no NVTX range of domain {missing[0]}",
+                f"domains in this report: {', '.join(sorted(present)) or 'none'}",
+            )
+        return ranges.filter(pl.col("domain").is_in([present[d] for d in self.domains]))
+
+    @cached_property
+    def push_pop(self) -> pl.DataFrame:
+        """The owning push/pop ranges in the order of their rows; `nesting` counts from its first."""
+        return self.owning.filter("push_pop").sort("row")
+
+    @cached_property
+    def nesting(self) -> Nesting:
+        """The stacks of `push_pop`."""
+        return nest(self.push_pop)
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """One call per (process, correlation): key, thread, launch_ns, launch_end_ns, stack.
+
+        Of several calls with one correlation id the launch call is meant, else the earliest.
+        """
+        calls = with_key(self.trace.launches.filter(pl.col("correlation").is_not_null()))
+        if calls["key"].n_unique() < calls.height:
+            launching = self.trace.calls("kernel_launch", "graph_launch")["name"].unique()
+            calls = calls.sort(~pl.col("name").is_in(launching.to_list()), "start_ns", maintain_order=True)
+            calls = calls.unique("key", keep="first", maintain_order=True)
+        at = calls.select("thread", pl.col("start_ns").alias("at_ns"))
+        return calls.select(
+            "key",
+            "thread",
+            pl.col("start_ns").alias("launch_ns"),
+            pl.col("end_ns").alias("launch_end_ns"),
+            self.nesting.at(at).alias("stack"),
+        )
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """Every kernel with its path, aligned with the trace's `kernels`.
+
+        Returns
+        -------
+        pl.DataFrame
+            The columns of `Trace.kernels` and: thread, launch_ns, launch_end_ns (null without a launch) ·
+            stack Int64 (node of `nesting` at the launch) · captured Int32 (index into `captures`; null for an
+            eager kernel) · path UInt32 (see `owner`) · via_capture Boolean.
+        """
+        return self._with_paths(self._with_launches(self.trace.kernels))
+
+    @cached_property
+    def copies(self) -> pl.DataFrame:
+        """Every copy and set with its path: the columns of `Trace.copies` and those that `kernels` adds."""
+        return self._with_paths(self._with_launches(self.trace.copies))
+
+    def _with_launches(self, operations: pl.DataFrame) -> pl.DataFrame:
+        joined = with_key(operations).join(self.calls, on="key", how="left", maintain_order="left")
+        return joined.drop("key").with_columns(pl.col("stack").fill_null(NO_STACK))
+
+    def _with_paths(self, operations: pl.DataFrame) -> pl.DataFrame:
+        launch_path = of_nodes(self._node_paths, operations["stack"]).fill_null(ROOT)
+        if operations["graph_node"].null_count() == operations.height:
+            return operations.with_columns(
+                pl.lit(None, pl.Int32).alias("captured"), launch_path.alias("path"), pl.lit(value=False).alias("via_capture")
+            )
+        captured = operations.select("process", pl.col("graph_node").alias("node")).join(
+            self._captured_nodes, on=["process", "node"], how="left", maintain_order="left"
+        )["captured"]
+        operations = operations.with_columns(captured, launch_path.alias("launch_path"), self._shared(operations).alias("shared"))
+        case = ["launch_path", "shared", "captured"]
+        cases = operations.select(case).unique().drop_nulls("captured")
+        paths = [self._extended(*row) for row in cases.iter_rows()]
+        extended = cases.with_columns(pl.Series("path", paths, dtype=ID))
+        return (
+            operations.join(extended, on=case, how="left", maintain_order="left")
+            .with_columns(
+                pl.coalesce("path", "launch_path").alias("path"),
+                pl.col("path").ne(pl.col("launch_path")).fill_null(value=False).alias("via_capture"),
+            )
+            .drop("launch_path", "shared")
+        )
+
+    @cached_property
+    def captures(self) -> list[tuple[int, ...]]:
+        """Distinct capture paths: range instances (indices into `push_pop`) open when a node was captured."""
+        _ = self._captured_nodes
+        return self._capture_interner.values
+
+    def owner(self, path: int) -> Owner | None:
+        """Return what a ``path`` stands for; None: launched under no range."""
+        if path == ROOT:
+            return None
+        names: list[str] = []
+        at, domain = path, self._paths.values[path][2]
+        while at != ROOT:
+            at, name, _ = self._paths.values[at]
+            names.append(self.trace.names[name])
+        return Owner(tuple(reversed(names)), self.trace.names[domain])
+
+    def outermost(self, is_match: pl.Series) -> list[int | None]:
+        """Return, per node of `nesting`, the outermost range of its stack for which ``is_match`` holds, if any.
+
+        Parameters
+        ----------
+        is_match
+            Boolean, aligned with `push_pop`.
+        """
+        nodes = self.nesting.nodes.with_row_index("node")
+        found = pl.repeat(None, nodes.height, dtype=pl.Int64, eager=True)
+        for level in nodes.filter(pl.col("depth") > 0).sort("depth").partition_by("depth", maintain_order=True):
+            own = level["range"].cast(pl.Int64).set(~is_match.gather(level["range"]), None)
+            outer = of_nodes(found, level["parent"])
+            found = found.scatter(level["node"], outer.zip_with(outer.is_not_null(), own))
+        return found.to_list()
+
+    @cached_property
+    def uncaptured(self) -> int:
+        """Kernels replayed from a graph that was captured before the recording began: no capture path is known."""
+        replayed = self.trace.kernels.select("process", pl.col("graph_node").alias("node")).drop_nulls("node")
+        known = self._captured_nodes.filter(~pl.col("late"))
+        return replayed.join(known, on=["process", "node"], how="anti").height
+
+    # ---- graph capture
+
+    @cached_property
+    def _capture_interner(self) -> Interner[tuple[int, ...]]:
+        return Interner()
+
+    @cached_property
+    def _captured_nodes(self) -> pl.DataFrame:
+        """process, node, captured (index into `captures`), late (its capture was not recorded)."""
+        moments = capture_moments(self.trace.graph_nodes)
+        began = capture_in_progress(self.trace, moments)
+        stacks = self.nesting.at(moments)
+        cases = pl.DataFrame([stacks.alias("stack"), began.alias("began")])
+        distinct = cases.unique(maintain_order=True)
+        starts = self.push_pop["start_ns"]
+        ids = [
+            self._capture_interner.id(
+                tuple(r for r in self.nesting.ancestors(stack) if began_ns is None or starts[r] > began_ns)
+            )
+            for stack, began_ns in distinct.iter_rows()
+        ]
+        distinct = distinct.with_columns(pl.Series("captured", ids, dtype=pl.Int32))
+        captured = cases.join(distinct, on=["stack", "began"], how="left", nulls_equal=True, maintain_order="left")
+        first = recorded_since(self.trace)
+        since = moments.join(first, on="process", how="left", maintain_order="left")["first_ns"]
+        before = (moments["at_ns"] < 0) | (moments["at_ns"] < since).fill_null(value=True)
+        return moments.select("process", "node").with_columns(
+            captured["captured"], ((stacks == NO_STACK) & before).fill_null(value=True).alias("late")
+        )
+
+    def _shared(self, operations: pl.DataFrame) -> pl.Series:
+        """Per operation: a code for the capture-path instances that are open again (still) at its launch."""
+        in_captures = {r for members in self.captures for r in members}
+        stacks = operations["stack"].filter(operations["graph_node"].is_not_null()).unique()
+        codes = [
+            self._shared_interner.id(frozenset(in_captures.intersection(self.nesting.ancestors(stack))))
+            for stack in stacks.to_list()
+        ]
+        mapping = pl.DataFrame([stacks.alias("stack"), pl.Series("shared", codes, dtype=ID)])
+        return operations.select("stack").join(mapping, on="stack", how="left", maintain_order="left")["shared"].fill_null(0)
+
+    @cached_property
+    def _shared_interner(self) -> Interner[frozenset[int]]:
+        interner: Interner[frozenset[int]] = Interner()
+        interner.id(frozenset())
+        return interner
+
+    def _extended(self, launch_path: int, shared: int, captured: int) -> int:
+        """Return launch path + what of a capture path is not in the launch path already."""
+        names, domains = self.push_pop["name"], self.push_pop["domain"]
+        already = self._shared_interner.values[shared]
+        path = launch_path
+        for member in self.captures[captured]:
+            if member not in already:
+                path = self._paths.id((path, names[member], domains[member]))
+        return path
+
+    # ---- paths of stacks
+
+    @cached_property
+    def _node_paths(self) -> pl.Series:
+        """Path of each node of `nesting`: instances that have the same names share one."""
+        return down_the_tree(self.nesting, self.push_pop.select("name", "domain"), self._paths)
+
+
+def down_the_tree(nesting: Nesting, keys: pl.DataFrame, interner: Interner[tuple[int, int, int]]) -> pl.Series:
+    """Intern every node by its parent's number and its range's keys, from the outermost level down."""
+    nodes = nesting.nodes.with_row_index("node")
+    found = pl.repeat(ROOT, nodes.height, dtype=ID, eager=True)
+    deepest = nodes["depth"].max()
+    for depth in range(1, (deepest if isinstance(deepest, int) else 0) + 1):
+        level = nodes.filter(pl.col("depth") == depth)
+        parents = of_nodes(found, level["parent"]).fill_null(ROOT)
+        keyed = pl.DataFrame([parents.alias("parent"), *(keys[c].gather(level["range"]) for c in keys.columns)])
+        distinct = keyed.unique(maintain_order=True)
+        numbers = pl.Series("number", [interner.id(row) for row in distinct.iter_rows()], dtype=ID)
+        numbered = keyed.join(distinct.with_columns(numbers), on=keyed.columns, how="left", maintain_order="left")
+        found = found.scatter(level["node"], numbered["number"])
+    return found
+
+
+def of_nodes(values: pl.Series, stacks: pl.Series) -> pl.Series:
+    """Return the value of each stack, given one value a node; null where no range is open."""
+    if values.len() == 0:
+        return pl.repeat(None, stacks.len(), dtype=values.dtype, eager=True)
+    return values.gather(stacks.clip(lower_bound=0)).set(stacks == NO_STACK, None)
+
+
+def with_key(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add ``key``, equal exactly where (process, correlation) is: correlation ids are unique within a process only."""
+    correlation = pl.col("correlation")
+    narrow = frame.select(correlation.is_between(0, (1 << _CORRELATION_BITS) - 1).all()).item()
+    # CUPTI's ids are 32-bit; a wider one (no nsys writes it) is hashed into the bits beside theirs.
+    wide = correlation.hash() % (1 << (_CORRELATION_BITS - 1)) + (1 << (_CORRELATION_BITS - 1))
+    low = correlation if narrow else pl.when(correlation.is_between(0, (1 << (_CORRELATION_BITS - 1)) - 1)).then(correlation).otherwise(wide.cast(pl.Int64))
+    return frame.with_columns((pl.col("process").cast(pl.Int64) * (1 << _CORRELATION_BITS) + low).alias("key"))
+
+
+def capture_moments(graph_nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the host moment at which each graph node was captured.
+
+    A node can have several rows and is cloned by every instantiation; the chain of originals is followed to its
+    end, whose first row is the moment.
+
+    Parameters
+    ----------
+    graph_nodes
+        `Trace.graph_nodes`.
+
+    Returns
+    -------
+    pl.DataFrame
+        process, node (key) · thread, at_ns: null where the original is not in the report.
+    """
+    keys = ["process", "node"]
+    known = graph_nodes.drop_nulls(keys).sort("at_ns", nulls_last=True)
+    nodes = known.group_by(keys, maintain_order=True).agg(
+        pl.col("original").filter(pl.col("original") != pl.col("node")).drop_nulls().first(),
+        pl.col("thread").first(),
+        pl.col("at_ns").first(),
+    )
+    origin = nodes.select("process", pl.col("node").alias("origin"), pl.col("original").alias("next"))
+    chain = nodes.select("process", "node", pl.coalesce("original", "node").alias("origin"))
+    for _ in range(_LONGEST_CHAIN):
+        step = chain.join(origin, on=["process", "origin"], how="left", maintain_order="left")["next"]
+        if step.null_count() == step.len():
+            break
+        chain = chain.with_columns(pl.coalesce(step, pl.col("origin")).alias("origin"))
+    ends = nodes.select("process", pl.col("node").alias("origin"), "thread", "at_ns")
+    return chain.join(ends, on=["process", "origin"], how="left", maintain_order="left").drop("origin")
+
+
+def recorded_since(trace: Trace) -> pl.DataFrame:
+    """Return the first recorded instant of each process: process, first_ns (its earliest API call or range)."""
+    starts = pl.concat([trace.launches.select("process", "start_ns"), trace.ranges.select("process", "start_ns")])
+    return starts.group_by("process").agg(pl.col("start_ns").min().alias("first_ns"))

@@ -1,0 +1,18 @@
+"""Options that several verbs share: one spelling, one help text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Reports = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="REPORT...",
+        help="SQLite exports, parquetdir folders or .nsys-rep files.",
+        show_default=False,
+    ),
+]
+Rules = Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE", help="Classification rules that come before the default ones; repeatable.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there instead of to the terminal; never over an existing file without --force.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace output files that exist.")]

@@ -1,0 +1,200 @@
+"""What is analysed: the window of each GPU, and which kernels are meant.
+
+The window is the span of all kernels, or given instants, or the time that the ranges of a pattern project
+onto each GPU. Only the last selects kernels, too: those launched inside, or captured inside.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import polars as pl
+
+from k25trace.attribution import Attribution
+from k25trace.errors import CannotAnswer, UsageError
+from k25trace.intervals import clip, union
+from k25trace.nesting import NO_STACK
+from k25trace.replays import Replays
+from k25trace.trace import Trace
+from k25trace.units import parse_ns
+
+_PRESENT_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A window given by the user, in nanoseconds of the report's clock; None: open on that side.
+
+    Examples
+    --------
+    >>> Bounds.parse("1.5ms:2ms")
+    Bounds(start_ns=1500000, end_ns=2000000)
+    """
+
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Bounds":
+        """Return the bounds that ``A:B`` names; each side is a number with an optional unit (ns, us, ms, s) or empty."""
+        sides = text.split(":")
+        if len(sides) != 2:
+            raise UsageError(f"--window {text}: not of the form A:B", "such as 1.2s:1.5s, 1200ms: or :5000000 (ns)")
+        start, end = (parse_ns(side) if side.strip() else None for side in sides)
+        if start is not None and end is not None and end <= start:
+            raise UsageError(f"--window {text}: it ends before it starts")
+        return cls(start, end)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The window of one report.
+
+    Attributes
+    ----------
+    pieces
+        gpu, start_ns, end_ns: disjoint, on every GPU.
+    selector
+        What it came from: ``kernels``, ``window`` or ``range``.
+    whole
+        Whether it is the span of all kernels, so that every one of them lies inside.
+    """
+
+    pieces: pl.DataFrame
+    selector: str
+    whole: bool
+
+    @property
+    def start_ns(self) -> int:
+        """First instant of any GPU's window."""
+        return _int(self.pieces["start_ns"].min())
+
+    @property
+    def end_ns(self) -> int:
+        """First instant after every GPU's window."""
+        return _int(self.pieces["end_ns"].max())
+
+
+def kernel_window(trace: Trace, found: Replays, bounds: Bounds | None = None) -> Window:
+    """Return the window from the first kernel to the last, over all GPUs, or the given bounds.
+
+    Opaque replays are kernels, too, as far as the report says when they ran.
+
+    Raises
+    ------
+    CannotAnswer
+        No kernel was recorded, or none runs within the bounds.
+    """
+    ran = found.opaque.filter("bounded")
+    first = pl.concat([trace.survey["first_ns"], ran["start_ns"]]).min()
+    last = pl.concat([trace.survey["last_ns"], ran["end_ns"]]).max()
+    start, end = _int(first), _int(last)
+    if bounds is not None:
+        asked = (start if bounds.start_ns is None else bounds.start_ns, end if bounds.end_ns is None else bounds.end_ns)
+        if asked[1] <= asked[0] or asked[0] > end or asked[1] <= start:
+            raise CannotAnswer(
+                f"{trace.path}: no kernel runs in the window {asked[0]}:{asked[1]} (ns)", f"kernels run in {start}:{end}"
+            )
+        start, end = asked
+    gpus = pl.DataFrame({"gpu": range(len(trace.gpus))}, schema={"gpu": trace.slots.schema["gpu"]})
+    pieces = gpus.with_columns(pl.lit(start, pl.Int64).alias("start_ns"), pl.lit(end, pl.Int64).alias("end_ns"))
+    return Window(pieces, "kernels" if bounds is None else "window", whole=bounds is None)
+
+
+def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = None) -> tuple[Window, pl.Series]:
+    """Return the window that the ranges matching a pattern project onto each GPU, and which kernels are inside.
+
+    Parameters
+    ----------
+    attribution
+        The paths of the report's kernels.
+    glob
+        Pattern of ``fnmatch`` for a range's name, case-sensitive; it may be any range of a kernel's path, or a
+        start/end range that was open at the launch.
+    bounds
+        Clips the window further.
+
+    Returns
+    -------
+    Window
+        Per GPU the union of the instances' projected spans: first start to last end of the operations (kernels,
+        copies, sets) launched inside an instance. For ranges open when a graph was captured, every replay is an
+        instance of its own.
+    pl.Series
+        Boolean, aligned with ``attribution.kernels``.
+
+    Raises
+    ------
+    CannotAnswer
+        No range matches, or nothing was launched inside.
+    """
+    path = attribution.trace.path
+    matches = _name_matcher(attribution, glob)
+    kernels, copies = attribution.kernels, attribution.copies
+    found = [_instances(attribution, operations, matches) for operations in (kernels, copies)]
+    spans = (
+        pl.concat(found)
+        .group_by("gpu", "kind", "instance", "replay")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    )
+    selected = pl.repeat(value=False, n=kernels.height, eager=True).scatter(found[0]["position"].unique(), value=True)
+    if not selected.any():
+        raise CannotAnswer(f"{path}: no kernel was launched inside a range {glob}")
+    pieces = union(spans, ["gpu"])
+    if bounds is not None:
+        pieces = clip(pieces, bounds.start_ns if bounds.start_ns is not None else _int(pieces["start_ns"].min()), bounds.end_ns if bounds.end_ns is not None else _int(pieces["end_ns"].max()))
+        if pieces.height == 0:
+            raise CannotAnswer(f"{path}: no range {glob} has kernels in that window")
+    return Window(pieces, "range", whole=False), selected
+
+
+def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame], pl.Series]:
+    """Return a function that says which ranges of a frame match; raise if none of the report does."""
+    names = attribution.trace.names
+    present = attribution.owning["name"].unique().to_list()
+    matching = [name for name in present if fnmatchcase(names[name], glob)]
+    if not matching:
+        shown = ", ".join(sorted({re.sub(r"\s+", " ", names[name])[:40] for name in present})[:_PRESENT_SHOWN])
+        raise CannotAnswer(
+            f"{attribution.trace.path}: no NVTX range matches {glob}",
+            f"ranges in this report: {shown}, ..." if present else "the report has no NVTX range; capture with --trace=cuda,nvtx",
+        )
+    return lambda ranges: ranges["name"].is_in(matching)
+
+
+def _instances(attribution: Attribution, operations: pl.DataFrame, matches: Callable[[pl.DataFrame], pl.Series]) -> pl.DataFrame:
+    """Return which operation belongs to which matching instance: position, gpu, start_ns, end_ns, kind, instance, replay.
+
+    Of nested matching instances the outermost stands for all: its span holds theirs.
+    """
+    is_match = matches(attribution.push_pop)
+    outermost = attribution.outermost(is_match)
+    by_stack = pl.Series([*outermost, None], dtype=pl.Int64).gather(operations["stack"].replace(NO_STACK, len(outermost)))
+    in_capture = [next((r for r in members if is_match[r]), None) for members in attribution.captures]
+    by_capture = pl.Series([*in_capture, None], dtype=pl.Int64).gather(
+        operations["captured"].cast(pl.Int64).fill_null(len(in_capture))
+    )
+    numbered = operations.with_row_index("position")
+    shown = numbered.select("position", "gpu", "start_ns", "end_ns", "correlation", by_stack.alias("at_launch"), by_capture.alias("at_capture"))
+    columns = ("position", "gpu", "start_ns", "end_ns")
+    launched = shown.filter(pl.col("at_launch").is_not_null()).select(
+        *columns, pl.lit(0).alias("kind"), pl.col("at_launch").alias("instance"), pl.lit(0, pl.Int64).alias("replay")
+    )
+    captured = shown.filter(pl.col("at_launch").is_null() & pl.col("at_capture").is_not_null()).select(
+        *columns, pl.lit(1).alias("kind"), pl.col("at_capture").alias("instance"), pl.col("correlation").alias("replay")
+    )
+    across = attribution.owning.filter(~pl.col("push_pop")).pipe(lambda frame: frame.filter(matches(frame)))
+    spanned = [
+        numbered.filter(
+            (pl.col("process") == process) & (pl.col("launch_ns") >= start) & (pl.col("launch_ns") < end)
+        ).select(*columns, pl.lit(2).alias("kind"), pl.lit(number, pl.Int64).alias("instance"), pl.lit(0, pl.Int64).alias("replay"))
+        for number, (process, start, end) in enumerate(across.select("process", "start_ns", "end_ns").iter_rows())
+    ]
+    return pl.concat([launched, captured, *spanned])
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"an instant is missing: {value!r}")
+    return value

@@ -1,0 +1,87 @@
+"""Nanoseconds, bytes and shares ↔ text. The only module that divides by a thousand."""
+
+import re
+
+from k25trace.errors import UsageError
+
+_NS_PER = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_QUANTITY = re.compile(r"\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zµ]*)\s*")
+
+
+def parse_ns(text: str) -> int:
+    """Return the nanoseconds that a number with an optional unit names; without a unit it is nanoseconds.
+
+    Examples
+    --------
+    >>> parse_ns("1.5ms"), parse_ns("20")
+    (1500000, 20)
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None or (match[2] or "ns") not in _NS_PER:
+        raise UsageError(f"{text!r} is no time", "a number with ns, us, ms or s, such as 1.5ms")
+    sign = -1 if match[1].startswith("-") else 1
+    whole, _, fraction = match[1].lstrip("+-").partition(".")
+    scale = _NS_PER[match[2] or "ns"]
+    # In integers: 1.2 s is 1,200,000,000 ns, not the nearest float to it.
+    digits = fraction[:9]
+    return sign * (int(whole or 0) * scale + (int(digits) * scale // 10 ** len(digits) if digits else 0))
+
+
+def format_ns(ns: float) -> str:
+    """Return a duration with three significant digits and its unit.
+
+    Examples
+    --------
+    >>> format_ns(950), format_ns(14_336), format_ns(-2_500_000), format_ns(61e9)
+    ('950 ns', '14.3 µs', '-2.50 ms', '61.0 s')
+    """
+    magnitude = abs(ns)
+    if magnitude < 999.5:
+        return f"{ns:.0f} ns"
+    for unit, scale in (("µs", 1e3), ("ms", 1e6), ("s", 1e9)):
+        value = ns / scale
+        if abs(value) < 999.5 or unit == "s":
+            digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+            return f"{value:,.{digits}f} {unit}"
+    raise AssertionError
+
+
+def format_share(share: float) -> str:
+    """Return a share (0 to 1) as a percentage.
+
+    Examples
+    --------
+    >>> format_share(0.5), format_share(0.00004), format_share(0)
+    ('50.0 %', '<0.1 %', '0.0 %')
+    """
+    if 0 < share < 0.0005:
+        return "<0.1 %"
+    return f"{share * 100:.1f} %"
+
+
+def format_count(count: int) -> str:
+    """Return a count with thousands separated.
+
+    Examples
+    --------
+    >>> format_count(1234567)
+    '1,234,567'
+    """
+    return f"{count:,}"
+
+
+def parse_share(text: str) -> float:
+    """Return the share (0 to 1) that ``2%`` or ``0.02`` names.
+
+    Examples
+    --------
+    >>> parse_share("2%"), parse_share("0.02")
+    (0.02, 0.02)
+    """
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no share", "such as 2% or 0.02") from None
+    if not 0 <= value <= 1:
+        raise UsageError(f"{text!r} is no share: it is not between 0 and 1")
+    return value
