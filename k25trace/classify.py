@@ -1,6 +1,6 @@
 """Kernel name to category and family, by ordered rules that are data.
 
-The first rule that applies wins; a name that no rule applies to is ``unclassified`` and stays visible as such.
+The first rule that applies wins; a name that no rule applies to is ``unclassified`` and stays visible.
 """
 
 from collections.abc import Iterable, Sequence
@@ -122,7 +122,7 @@ class RuleSet:
         return _NOTHING
 
     def _candidates(self, name: KernelName) -> tuple[tuple[Rule, Match], ...]:
-        """The rules that may apply to names of this path, up to the first that does for every one of them."""
+        """Return the rules that may apply to names of this path, up to the first that always does."""
         candidates = self._by_path.get(name.path)
         if candidates is None:
             found: list[tuple[Rule, Match]] = []

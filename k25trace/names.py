@@ -1,12 +1,13 @@
 """One spelling for a kernel's name, whoever printed it, and the parts of it that rules look at.
 
 CUPTI, nsys, nvprof and the mangled symbol spell one kernel in different ways. `normalise` drops what they
-disagree about and no rule needs (return type, parameter list, suffixes of literals) and writes the rest in one
-way. Mangled symbols are not demangled in full but *read*: their identifiers and literals, in order, which also
-works for a symbol that was cut off (docs/decisions/0007-demangling.md).
+disagree about and no rule needs (return type, parameter list, suffixes of literals) and writes the rest in
+one way. Mangled symbols are not demangled in full but *read*: their identifiers and literals, in order, which
+also works for a symbol that was cut off (docs/decisions/0007-demangling.md).
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_LENGTH = 20_000
@@ -38,23 +39,26 @@ _RETURN_TYPES = ("void ", "static ", "__global__ ", "std::enable_if", "bool ", "
 
 _SPACE = re.compile(r"\s+")
 _SPACE_BEFORE = re.compile(r" +(?=[>&*,)])")
-_CAST = re.compile(r"\((?:unsigned |signed )?(?:int|long long|long|short|char)\)(?=-?\d)|\(unsigned\)(?=-?\d)")
+_CAST = re.compile(
+    r"\((?:unsigned |signed )?(?:int|long long|long|short|char)\)(?=-?\d)|\(unsigned\)(?=-?\d)"
+)
 _NVPROF = re.compile(r"\b(?:unsigned )?(?:int|long|short|char)=(?=-?\d)")
 _BOOL = re.compile(r"(?:\(bool\)|\bbool=)([01])\b")
 _SUFFIX = re.compile(r"\b(\d+)(?:ull|ul|ll|u|l)\b")
 _LAMBDA_NSYS = re.compile(r"\[lambda\(([^()\[\]]*)\) ?\(instance (\d+)\)\]")
 _LAMBDA_LLVM = re.compile(r"'lambda\d*'\(")
 _ELLIPSIS = re.compile(r"[\s.…]+$")
-_TEMPLATES = re.compile(r"<[^<>]*>")
 
 _MANGLED = re.compile(
-    r"(?P<substitution>S[0-9A-Z]*_|St|T[0-9]*_|A[0-9]+_|Dv[0-9]+_)"
-    r"|(?P<closure>E[0-9]*_)"
+    r"(?P<std>St)"
+    r"|(?P<skip>S[0-9A-Z]*_|T[0-9]*_|A[0-9]+_|Dv[0-9]+_|E[0-9]*_)"
     r"|L(?P<type>[a-z])(?P<value>n?[0-9]+)E"
+    r"|(?P<linkage>L)"
     r"|(?P<length>[0-9]+)"
-    r"|Ul(?P<parameter>[a-z]?)"
+    r"|(?P<lambda>Ul[a-z]?)"
     r"|(?P<open>[IJ])"
-    r"|(?P<skip>.)",
+    r"|(?P<end>E)"
+    r"|.",
     re.DOTALL,
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]*\Z")
@@ -110,10 +114,10 @@ def normalise(raw: str) -> str:
     Notes
     -----
     ``(int)4``, ``int=4`` and ``4u`` become ``4``; ``(bool)1`` becomes ``true``; ``<unnamed>`` becomes
-    ``(anonymous namespace)``; ``[lambda(T) (instance 1)]`` becomes ``{lambda(T)#1}``; ``at::detail::Array`` becomes
-    ``std::array``; spaces before ``> & * , )`` and marks of truncation go. Of a mangled symbol, the qualified
-    function name and then, in angle brackets, the identifiers and literals that follow are given. Applying
-    it twice changes nothing. Only the first `MAX_LENGTH` characters are read.
+    ``(anonymous namespace)``; ``[lambda(T) (instance 1)]`` becomes ``{lambda(T)#1}``; ``at::detail::Array``
+    becomes ``std::array``; spaces before ``> & * , )`` and marks of truncation go. Of a mangled symbol, the
+    qualified function name and then, in angle brackets, the identifiers and literals that follow are given.
+    Applying it twice changes nothing. Only the first `MAX_LENGTH` characters are read.
     """
     text = raw[:MAX_LENGTH]
     while True:
@@ -147,87 +151,86 @@ def _once(text: str) -> str:
 
 
 def _head(text: str) -> str:
-    """The qualified name with template arguments: what stands before the parameters and after the return type."""
+    """Return the qualified name with template arguments: between the return type and the parameters."""
     stack: list[str] = []
     start, returns = 0, text.startswith(_RETURN_TYPES)
     end = len(text)
     for found in _SCAN.finditer(text):
-        token = found[0]
-        if token in "<({[":
-            if token == "(" and not stack:
+        sign = found[0]
+        if sign in "<({[":
+            if sign == "(" and not stack:
                 end = found.start()
                 break
-            stack.append(token)
-        elif token == " ":
+            stack.append(sign)
+        elif sign == " ":
             if returns and not stack:
                 start = found.end()
-        elif token in _CLOSES and stack and stack[-1] == _CLOSES[token]:
+        elif sign in _CLOSES and stack and stack[-1] == _CLOSES[sign]:
             stack.pop()
-    if end == 0:
-        return text
     return text[start:end].strip() or text
 
 
 def _read_symbol(symbol: str) -> str:
-    """Qualified name, then identifiers and literals, of an Itanium symbol that may be cut off."""
+    """Return the qualified name, then identifiers and literals, of an Itanium symbol that may be cut off."""
     match = _SYMBOL.match(symbol)
     if match is None:
         return _PREFIXES.sub("", symbol, count=1)
+    nested = symbol.startswith("N", match.end())
+    tokens = _tokens(symbol, match.end() + nested)
+    path, templated = _path(tokens, nested=nested)
+    words = _words(tokens) if templated else []
+    return f"{path}<{', '.join(words)}>" if words else path
+
+
+def _path(tokens: Iterator[tuple[str, str]], *, nested: bool) -> tuple[str, bool]:
+    """Return the qualified name, and whether template arguments follow it."""
     names: list[str] = []
+    for kind, text in tokens:
+        if kind == "name":
+            names.append(text)
+            if not nested:
+                return text, next(tokens, ("", ""))[0] == "open"
+        elif names and kind in ("open", "end"):
+            return "::".join(names), kind == "open"
+    return "::".join(names), False
+
+
+def _words(tokens: Iterator[tuple[str, str]]) -> list[str]:
+    """Return identifiers, qualified where they follow each other, and literals."""
     words: list[str] = []
-    joined = templated = False
-    position = match.end()
-    nested = symbol.startswith("N", position)
-    position += nested
-    in_path = True
-    while position < len(symbol):
-        found = _MANGLED.match(symbol, position)
-        if found is None:
-            break
+    qualified = False
+    for kind, text in tokens:
+        if kind == "name" and qualified and words:
+            words[-1] += "::" + text
+        elif kind in ("name", "std", "literal", "lambda"):
+            words.append(text)
+        if kind != "linkage":
+            qualified = kind in ("name", "std")
+    return words
+
+
+def _tokens(symbol: str, position: int) -> Iterator[tuple[str, str]]:
+    """Split a mangled name into its parts, each with its kind; what it does not know is a ``skip``."""
+    while (found := _MANGLED.match(symbol, position)) is not None:
         position = found.end()
-        if not in_path and not words and not templated:
-            templated = bool(found["open"])
-            if not templated:
-                break  # parameters of a function that is no template
-            continue
-        if found["length"]:
-            identifier, position = _identifier(symbol, found["length"], position)
-            if identifier.startswith("_GLOBAL__N_"):
-                identifier = _ANONYMOUS
-            if in_path:
-                names.append(identifier)
-                in_path = nested or not names
-            elif joined and words:
-                words[-1] += "::" + identifier
-            else:
-                words.append(identifier)
-            joined = True
-            continue
-        if found["type"]:
-            words.append(_literal(found["type"], found["value"]))
-        elif found["parameter"] is not None:
-            words.append(f"lambda({_BUILTIN_TYPES.get(found['parameter'], '')}")
-        elif found["substitution"] == "St" and not in_path:
-            words.append("std")
-            joined = True
-            continue
-        if found["skip"] == "L" or (in_path and found["closure"]):
-            continue  # internal linkage: part of the name that follows
-        if in_path and names and found["skip"] == "E":
-            break
-        if in_path and names and found["open"]:
-            in_path, templated = False, True
-        joined = False
-    head = "::".join(names)
-    return f"{head}<{', '.join(words)}>" if words else head
+        kind = found.lastgroup or "skip"
+        text = found[0]
+        if kind == "length":
+            text, position, kind = _identifier(symbol, text, position)
+        elif kind == "value":
+            kind, text = "literal", _literal(found["type"], found["value"])
+        elif kind == "lambda":
+            text = f"lambda({_BUILTIN_TYPES.get(text[2:], '')}"
+        yield kind, text
 
 
-def _identifier(symbol: str, digits: str, position: int) -> tuple[str, int]:
-    """The identifier after its length; the digits themselves where they are the value of an enumerator."""
+def _identifier(symbol: str, digits: str, position: int) -> tuple[str, int, str]:
+    """Return the identifier after its length, or the digits where they are the value of an enumerator."""
     text = symbol[position : position + int(digits[:6])]
     if not _IDENTIFIER.match(text) or (len(text) <= 3 and text.startswith("E") and text.isupper()):
-        return digits, position
-    return text, position + len(text)
+        return digits, position, "literal"
+    end = position + len(text)
+    return (_ANONYMOUS if text.startswith("_GLOBAL__N_") else text), end, "name"
 
 
 def _literal(kind: str, value: str) -> str:

@@ -110,7 +110,7 @@ def reject_duplicates(rules: tuple[Rule, ...]) -> None:
         seen[rule.id] = rule.file
 
 
-def _rule(table: Any, file: str, index: int) -> Rule:
+def _rule(table: object, file: str, index: int) -> Rule:
     if not isinstance(table, dict):
         raise BadRules(f"{file}: rule {index}: must be a table")
     fields = cast("dict[str, Any]", table)
@@ -143,8 +143,8 @@ def _rule(table: Any, file: str, index: int) -> Rule:
     )
 
 
-def _halves(match: Any, where: str) -> tuple[Predicate | None, Predicate | None]:
-    """A condition in two: the part on function and path, whose outcome many names share, and the rest."""
+def _halves(match: object, where: str) -> tuple[Predicate | None, Predicate | None]:
+    """Return a condition in two: the part on function and path, shared by many names, and the rest."""
     table = _table(match, where)
     if not table:
         raise BadRules(f"{where}: must not be empty")
@@ -156,7 +156,7 @@ def _halves(match: Any, where: str) -> tuple[Predicate | None, Predicate | None]
     )
 
 
-def _path_alone(key: str, value: Any) -> bool:
+def _path_alone(key: str, value: object) -> bool:
     """Whether a part of a condition looks at nothing but function and path."""
     if key in _SUBJECTS:
         return True
@@ -167,7 +167,7 @@ def _path_alone(key: str, value: Any) -> bool:
     )
 
 
-def _condition(match: Any, where: str) -> Predicate:
+def _condition(match: object, where: str) -> Predicate:
     """All that a match table states must hold."""
     table = _table(match, where)
     _only(table, _MATCH_KEYS, where)
@@ -194,7 +194,7 @@ def _condition(match: Any, where: str) -> Predicate:
     return parts[0] if len(parts) == 1 else _every(parts)
 
 
-def _text_test(kind: str, value: Any, where: str) -> Callable[[str], bool]:
+def _text_test(kind: str, value: object, where: str) -> Callable[[str], bool]:
     texts = _texts([value] if isinstance(value, str) else value, where)
     if kind == "exact":
         return frozenset(texts).__contains__
@@ -213,13 +213,13 @@ def _search(pattern: str, where: str) -> Callable[[str], bool]:
 
     The second is three times as fast: `re` skips to a first character only where case matters.
     """
+    lowered = pattern.startswith("(?i)") and not _CASED.search(pattern)
     try:
-        search = re.compile(pattern).search
-        if pattern.startswith("(?i)") and not _CASED.search(pattern):
-            lowered = re.compile(pattern[4:]).search
-            return lambda subject: lowered(subject.lower()) is not None
+        search = re.compile(pattern[4:] if lowered else pattern).search
     except (re.error, OverflowError, RecursionError) as error:
         raise BadRules(f"{where}: bad regex {pattern!r}: {_one_line(str(error))}") from None
+    if lowered:
+        return lambda subject: search(subject.lower()) is not None
     return lambda subject: search(subject) is not None
 
 
@@ -243,13 +243,13 @@ def _either(conditions: list[Predicate]) -> Predicate:
     return lambda name: any(condition(name) for condition in conditions)
 
 
-def _table(value: Any, where: str) -> dict[str, Any]:
+def _table(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRules(f"{where}: must be a table")
     return cast("dict[str, Any]", value)
 
 
-def _texts(value: Any, where: str, *, empty: bool = False) -> tuple[str, ...]:
+def _texts(value: object, where: str, *, empty: bool = False) -> tuple[str, ...]:
     if not isinstance(value, list) or (not value and not empty):
         raise BadRules(f"{where}: must be a list of strings that is not empty")
     items = cast("list[Any]", value)

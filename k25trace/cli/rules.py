@@ -3,14 +3,14 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from k25trace.classify import Explanation, Match, Rule, RuleSet, load_rules
+from k25trace.classify import Explanation, Match, Rule, load_rules
 from k25trace.errors import UnreadableReport
 
 app = typer.Typer(no_args_is_help=True, help="List, explain, check and apply the classification rules.")
@@ -23,24 +23,47 @@ class Format(StrEnum):
     json = "json"
 
 
+class ListFormat(StrEnum):
+    """How the rules are listed."""
+
+    table = "table"
+    json = "json"
+    markdown = "markdown"
+
+
+_UNPRINTABLE = re.compile(
+    r"[^ -~\u00a0-\U0010ffff]|[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_RULE_COLUMNS = ("id", "category", "family", "source")
+
 RulesOption = Annotated[
     list[Path] | None,
-    typer.Option("--rules", help="Rules of your own, read before the default ones; repeatable.", show_default=False),
+    typer.Option(
+        "--rules", help="Rules of your own, read before the default ones; repeatable.", show_default=False
+    ),
 ]
+ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print the rows.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the rows.")]
 
 
 @app.command("list")
-def list_rules(rules: RulesOption = None, format_: FormatOption = Format.table) -> None:
+def list_rules(
+    rules: RulesOption = None,
+    format_: Annotated[
+        ListFormat, typer.Option("--format", help="How to print the rows.")
+    ] = ListFormat.table,
+) -> None:
     """List the rules in the order in which they are tried.
 
     Example: k25trace rules list --format json
     """
     rows = [_rule_row(rule) for rule in load_rules(rules or []).rules]
-    if format_ is Format.json:
+    if format_ is ListFormat.json:
         _print_json(rows)
+    elif format_ is ListFormat.markdown:
+        sys.stdout.write(_markdown(_RULE_COLUMNS, rows))
     else:
-        _print_table(("id", "category", "family", "source"), rows)
+        _print_table(_RULE_COLUMNS, rows)
 
 
 @app.command()
@@ -121,8 +144,8 @@ def _read(file: str) -> bytes:
 
 
 def printable(text: str) -> str:
-    """The text with everything that a terminal would act on, or not show, written as an escape."""
-    return re.sub(r"[^ -~\u00a0-\U0010ffff]|[\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", _escape, text)
+    """Return the text with all that a terminal would act on, or not show, written as an escape."""
+    return _UNPRINTABLE.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -155,8 +178,8 @@ def _explanation_json(explanation: Explanation) -> dict[str, object]:
 def _explanation_text(explanation: Explanation) -> str:
     match, winner = explanation.match, explanation.winner
     lines = [
-        f"name      {printable(explanation.normalised.name)}",
-        f"function  {printable(explanation.normalised.function)}",
+        f"name      {explanation.normalised.name}",
+        f"function  {explanation.normalised.function}",
         f"category  {match.category}",
         f"family    {match.family}",
         f"rule      {match.rule or 'none applies'}",
@@ -164,15 +187,21 @@ def _explanation_text(explanation: Explanation) -> str:
     if winner is not None:
         lines.append(f"source    {winner.source}")
     lines += [f"also      {rule.id} ({rule.category}, {rule.family})" for rule in explanation.runners_up]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[dict[str, str]]) -> str:
+    cells = [[printable(row[column]).replace("|", r"\|") for column in columns] for row in rows]
+    lines = [list(columns), ["---"] * len(columns), *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=1) + "\n")
 
 
-def _print_table(columns: Sequence[str], rows: Iterable[dict[str, str | None]] | Iterable[dict[str, str]]) -> None:
-    """Rows as a table for people: names escaped, never read as markup."""
+def _print_table(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
+    """Print rows for people: names escaped, never read as markup."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -180,7 +209,7 @@ def _print_table(columns: Sequence[str], rows: Iterable[dict[str, str | None]] |
 
     table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
-        table.add_column(column, overflow="fold" if column in ("name", "source") else "ellipsis", no_wrap=False)
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(row[column] or "")) for column in columns))
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
@@ -189,4 +218,4 @@ def _print_table(columns: Sequence[str], rows: Iterable[dict[str, str | None]] |
     console.print(table)
 
 
-__all__ = ["RuleSet", "app", "printable", "split_names"]
+__all__ = ["app", "printable", "split_names"]
