@@ -464,7 +464,9 @@ def _report_row(part: _Part) -> pl.DataFrame:
 
 def _window_row(part: _Part) -> pl.DataFrame:
     w = part.window
-    return pl.DataFrame({"report": [part.trace.report], "start_ns": [w.start_ns], "end_ns": [w.end_ns], "selector": [w.selector]})
+    row = (part.trace.report, w.start_ns, w.end_ns, w.selector, w.pattern)
+    schema = {"report": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "selector": pl.String, "pattern": pl.String}
+    return pl.DataFrame([row], schema=schema, orient="row")
 
 
 def _gpu_rows(part: _Part) -> pl.DataFrame:

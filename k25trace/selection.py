@@ -59,11 +59,14 @@ class Window:
         What it came from: ``kernels``, ``window`` or ``range``.
     whole
         Whether it is the span of all kernels, so that every one of them lies inside.
+    pattern
+        For ``range``: the pattern.
     """
 
     pieces: pl.DataFrame
     selector: str
     whole: bool
+    pattern: str | None = None
 
     @property
     def start_ns(self) -> int:
@@ -138,7 +141,7 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
         .group_by("gpu", "kind", "instance", "replay")
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     )
-    selected = pl.repeat(value=False, n=kernels.height, eager=True).scatter(found[0]["position"].unique(), value=True)
+    selected = pl.repeat(value=False, n=kernels.height, eager=True).scatter(found[0]["position"].unique(), True)  # noqa: FBT003
     if not selected.any():
         raise CannotAnswer(f"{path}: no kernel was launched inside a range {glob}")
     pieces = union(spans, ["gpu"])
@@ -146,7 +149,7 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
         pieces = clip(pieces, bounds.start_ns if bounds.start_ns is not None else _int(pieces["start_ns"].min()), bounds.end_ns if bounds.end_ns is not None else _int(pieces["end_ns"].max()))
         if pieces.height == 0:
             raise CannotAnswer(f"{path}: no range {glob} has kernels in that window")
-    return Window(pieces, "range", whole=False), selected
+    return Window(pieces, "range", whole=False, pattern=glob), selected
 
 
 def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame], pl.Series]:

@@ -1,5 +1,6 @@
 """The command line: one verb a file, thin bodies, one place where errors become text and exit codes."""
 
+import os
 import sys
 
 import typer
@@ -41,3 +42,7 @@ def main() -> None:
         if error.hint:
             sys.stderr.write(f"  {error.hint}\n")
         raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        # The reader of our output has seen enough (`| head`); what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None

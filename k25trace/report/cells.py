@@ -1,0 +1,68 @@
+"""Values of a frame as text for people: which columns a table shows, under which heading, in which unit."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from k25trace.report.text import printable
+from k25trace.units import format_count, format_ns, format_share
+
+NAME_CHARACTERS = 72
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as people read it."""
+
+    heading: str
+    text: Callable[[object], str]
+    right: bool = True
+
+
+def _or_dash(format_value: Callable[[float], str]) -> Callable[[object], str]:
+    return lambda value: format_value(value) if isinstance(value, int | float) else "–"
+
+
+def _name(value: object) -> str:
+    return "–" if value is None else printable(str(value), NAME_CHARACTERS)
+
+
+_TIME, _COUNT, _SHARE = _or_dash(format_ns), _or_dash(lambda n: format_count(int(n))), _or_dash(format_share)
+
+COLUMNS: dict[str, Column] = {
+    "gpu": Column("GPU", _name, right=False),
+    "category": Column("Category", _name, right=False),
+    "family": Column("Family", _name, right=False),
+    "range": Column("Range", _name, right=False),
+    "path": Column("Path", _name, right=False),
+    "kind": Column("Kind", _name, right=False),
+    "via": Column("Via", _name, right=False),
+    "row": Column("Wall row", _name, right=False),
+    "kernel_count": Column("Kernels", _COUNT),
+    "kernel_ns": Column("Kernel time", _TIME),
+    "kernel_share": Column("Share", _SHARE),
+    "busy_ns": Column("Busy", _TIME),
+    "wall_ns": Column("Wall", _TIME),
+    "wall_share": Column("Wall share", _SHARE),
+    "mean_ns": Column("Mean", _TIME),
+    "median_ns": Column("Median", _TIME),
+    "max_ns": Column("Max", _TIME),
+    "idle_ns": Column("Idle", _TIME),
+    "communication_ns": Column("Communication", _TIME),
+    "exposed_communication_ns": Column("Exposed", _TIME),
+    "graph_launch_count": Column("Graph launches", _COUNT),
+    "opaque_graph_count": Column("Opaque", _COUNT),
+    "window_ns": Column("Window", _TIME),
+    "top_category": Column("Mostly", _name, right=False),
+    "name": Column("Name", _name, right=False),
+}
+"""Columns that tables show, in this order; the others are for programs."""
+
+
+def cells(frame: pl.DataFrame, without: tuple[str, ...] = ()) -> tuple[list[Column], list[list[str]]]:
+    """Return the headings and the texts of the columns that people read."""
+    shown = [name for name in COLUMNS if name in frame.columns and name not in without]
+    columns = [COLUMNS[name] for name in shown]
+    texts = [[column.text(value) for column, value in zip(columns, row, strict=True)] for row in frame.select(shown).iter_rows()]
+    return columns, texts

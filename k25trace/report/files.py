@@ -1,0 +1,55 @@
+"""Output files: never over an existing one without leave, never half-written."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from k25trace.errors import K25TraceError, OutputExists
+
+
+@contextmanager
+def replacing(path: Path, *, force: bool) -> Iterator[Path]:
+    """Give a temporary path beside the target, and rename it to the target when the block ends well.
+
+    Raises
+    ------
+    OutputExists
+        The target is there and ``force`` is not given.
+    K25TraceError
+        Its folder is not there or cannot be written.
+    """
+    if path.exists() and not force:
+        raise OutputExists(f"{path}: exists already", "name another file, or replace it with --force")
+    if path.is_dir():
+        raise K25TraceError(f"{path}: a folder")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise K25TraceError(f"{path}: cannot be written: {error.strerror}") from None
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes files private; a report has the permissions that the user's umask gives any other file.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except OSError as error:
+        raise K25TraceError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def text_output(path: Path | None, *, force: bool) -> Iterator[TextIO]:
+    """Give standard output, or a file that appears under its name when it is complete."""
+    if path is None:
+        yield sys.stdout
+        return
+    with replacing(path, force=force) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
+        yield out

@@ -1,0 +1,120 @@
+"""The rows that each ``--by`` asks for: one frame, whatever prints it."""
+
+import polars as pl
+
+from k25trace.analysis import ALL_GPUS, PUSH_POP, Analysis
+from k25trace.errors import UsageError
+from k25trace.report.choices import By
+from k25trace.taxonomy import ALL_CATEGORIES
+
+NO_RANGE = "(launched under no range)"
+UNNAMED = "(unnamed)"
+PATH_SEPARATOR = " / "
+
+
+def rows(
+    analysis: Analysis, by: By, *, per_gpu: bool = False, inclusive: bool = False, depth: int | None = None
+) -> pl.DataFrame:
+    """Return the rows of one output, longest kernel time first.
+
+    Parameters
+    ----------
+    by
+        What a row is.
+    per_gpu
+        One row a GPU instead of one over all (kernels have rows over all GPUs alone).
+    inclusive
+        For ranges: time inside a range at any depth, instead of what it owns as the innermost.
+    depth
+        For paths: outermost ranges that are kept.
+
+    Returns
+    -------
+    pl.DataFrame
+        Columns named and measured as in the JSON, ``kernel_share`` among them.
+
+    Raises
+    ------
+    UsageError
+        An option that these rows do not know.
+    """
+    if inclusive and by is not By.range:
+        raise UsageError("--inclusive goes with --by range")
+    if depth is not None and by is not By.path:
+        raise UsageError("--depth goes with --by path")
+    if depth is not None and depth < 1:
+        raise UsageError("--depth counts from 1")
+    if by is By.gpu:
+        return analysis.gpus
+    if by is By.kernel:
+        return _shared(analysis.kernels, analysis, per_gpu=False)
+    if by is By.category:
+        return analysis.categories.filter((pl.col("gpu") == ALL_GPUS) != per_gpu)
+    if by is By.family:
+        return _by_gpu_or_all(analysis.families.drop("kernel_share"), ["category", "family"], analysis, per_gpu=per_gpu)
+    return _ranges(analysis, by, per_gpu=per_gpu, inclusive=inclusive, depth=depth)
+
+
+def top_kernels(analysis: Analysis, category: str, count: int) -> pl.DataFrame:
+    """Return the kernels of a category with the most time."""
+    return _shared(analysis.kernels.filter(pl.col("category") == category).head(count), analysis, per_gpu=False)
+
+
+def rest_of_wall(analysis: Analysis) -> pl.DataFrame:
+    """Return the wall rows that are no category, over all GPUs: row, wall_ns, wall_share."""
+    categories = {*ALL_CATEGORIES, *(f"exposed {c}" for c in ALL_CATEGORIES)}
+    total = analysis.gpus["window_ns"].sum()
+    return (
+        analysis.wall.filter(~pl.col("row").is_in(list(categories)))
+        .group_by("row", maintain_order=True)
+        .agg(pl.col("wall_ns").sum())
+        .with_columns((pl.col("wall_ns") / total if total else pl.lit(0.0)).alias("wall_share"))
+    )
+
+
+def _ranges(analysis: Analysis, by: By, *, per_gpu: bool, inclusive: bool, depth: int | None) -> pl.DataFrame:
+    owned = analysis.ranges
+    if owned is None or analysis.inclusive is None:
+        raise UsageError(f"--by {by.value} needs the ranges, and they were left out of this analysis")
+    if inclusive:
+        named = analysis.inclusive.with_columns(pl.lit(PUSH_POP).alias("kind"))
+        keys = ["range", "kind"]
+    elif by is By.range:
+        named = owned.with_columns(pl.col("path").list.last().fill_null(NO_RANGE).alias("range"))
+        keys = ["range", "kind"]
+    else:
+        kept = pl.col("path") if depth is None else pl.col("path").list.head(depth)
+        parts = kept.list.eval(pl.when(pl.element() == "").then(pl.lit(UNNAMED)).otherwise(pl.element()))
+        named = owned.with_columns(parts.list.join(PATH_SEPARATOR).fill_null(NO_RANGE).alias("path"))
+        keys = ["path", "kind", "via"]
+    if "range" in named.columns:
+        named = named.with_columns(pl.when(pl.col("range") == "").then(pl.lit(UNNAMED)).otherwise("range").alias("range"))
+    mostly = (
+        named.group_by(*(["gpu"] if per_gpu else []), *keys, "category")
+        .agg(pl.col("kernel_ns").sum())
+        .sort("kernel_ns", "category", descending=[True, False])
+        .unique([*(["gpu"] if per_gpu else []), *keys], keep="first", maintain_order=True)
+        .select(*(["gpu"] if per_gpu else []), *keys, pl.col("category").alias("top_category"))
+    )
+    summed = _by_gpu_or_all(named, keys, analysis, per_gpu=per_gpu)
+    return summed.join(mostly, on=[*(["gpu"] if per_gpu else []), *keys], how="left", maintain_order="left")
+
+
+def _by_gpu_or_all(frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
+    by = [*(["gpu"] if per_gpu else []), *keys]
+    summed = frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
+    order = {gpu: i for i, gpu in enumerate(analysis.gpus["gpu"])}
+    place = [pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)] if per_gpu else []
+    ordered = summed.sort(*place, -pl.col("kernel_ns"), *keys)
+    return _shared(ordered, analysis, per_gpu=per_gpu)
+
+
+def _shared(frame: pl.DataFrame, analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
+    """Add kernel_share: of the kernel time of the row's GPU, or of all."""
+    if per_gpu:
+        whole = analysis.gpus.select("gpu", pl.col("kernel_ns").alias("whole"))
+        frame = frame.join(whole, on="gpu", how="left", maintain_order="left")
+    else:
+        frame = frame.with_columns(pl.lit(analysis.gpus["kernel_ns"].sum(), pl.Int64).alias("whole"))
+    share = pl.when(pl.col("whole") > 0).then(pl.col("kernel_ns") / pl.col("whole")).otherwise(0.0)
+    return frame.with_columns(share.alias("kernel_share")).drop("whole")
