@@ -8,6 +8,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from k25trace.errors import UnreadableReport
+from k25trace.trace import open_trace
+
 GOLDEN = Path(__file__).resolve().parent
 PAIR = GOLDEN / "cpu_nvtx.sqlite", GOLDEN / "cpu_nvtx_parquetdir"
 # Describes the export itself: format and names of files, time.
@@ -66,3 +69,22 @@ def test_nsys_writes_bytes_that_are_not_utf8_into_a_text_column_as_they_are():
     assert pl.read_parquet_schema(strings)["value"] == pl.String
     with pytest.raises(pl.exceptions.ComputeError, match="UTF-8"):
         pl.read_parquet(strings)
+
+
+NOT_TEXT = pytest.mark.xfail(raises=UnreadableReport, reason="polars refuses text that is not UTF-8")
+
+
+@pytest.mark.parametrize("pair", ["cpu_nvtx", pytest.param("cpu_bytes", marks=NOT_TEXT)])
+def test_the_real_pair_opens_to_the_same_ranges(pair):
+    columns = ["push_pop", "process", "thread", "start_ns", "end_ns", "closed", "name", "domain"]
+    found = []
+    for source in (GOLDEN / f"{pair}.sqlite", GOLDEN / f"{pair}_parquetdir"):
+        trace = open_trace(source)
+        rows = trace.ranges.select(columns).sort("start_ns").rows()
+        named = [(*r[:2], trace.threads[r[2]], *r[3:6], trace.names[r[6]], trace.names[r[7]]) for r in rows]
+        found.append([(r[0], trace.processes[r[1]].pid, *r[2:]) for r in named])
+    assert found[0] == found[1]
+    names = {r[6] for r in found[0]}
+    assert names >= (
+        {"bad \ufffd\ufffd name"} if pair == "cpu_bytes" else {"", 'größe <b> "x"', "start/end", "inner"}
+    )
