@@ -116,8 +116,7 @@ def traces(
 
 
 _LACKING: list[tuple[str, ...]] = [
-    (),
-    (),
+    *[()] * 12,
     ("TARGET_INFO_GPU", "ThreadNames", "ProcessStreams"),
     ("CUPTI_ACTIVITY_KIND_KERNEL.sharedMemoryExecuted", "NVTX_EVENTS.category", "NVTX_EVENTS.color"),
     ("NVTX_EVENTS.endGlobalTid", "CUPTI_ACTIVITY_KIND_RUNTIME.callchainId"),
@@ -149,7 +148,7 @@ def _process(
         t.domain(name, number, pid=pid, registered=draw(st.booleans()))
     _ranges(draw, t, pid, tids, len(domains))
     _operations(draw, t, pid, tids, ordinals, first=first)
-    if graphs and draw(st.booleans()):
+    if graphs and draw(st.sampled_from([True, True, False])):
         _graph(draw, t, pid, tids, ordinals[0])
     _other_calls(draw, t, pid, tids)
 
@@ -188,12 +187,12 @@ def _operations(
         st.sampled_from([0, 1, 2, 3, 7, 10, 20]),
         st.sampled_from(ordinals),
         st.sampled_from([7, 20]),
-        st.one_of(st.none(), even_instants),
+        st.one_of(even_instants, even_instants, even_instants, st.none()),
         st.sampled_from(tids),
         st.booleans(),
     )
     for i, (kind, start, length, device, stream, launch, tid, doubled) in enumerate(
-        draw(st.lists(one, min_size=int(first), max_size=10))
+        draw(st.lists(one, min_size=draw(st.sampled_from([int(first), 3, 6])), max_size=10))
     ):
         where: dict[str, Any] = {"device": device, "stream": stream, "pid": pid, "launch": launch, "tid": tid}
         if kind == "kernel" or (first and i == 0):
@@ -213,6 +212,11 @@ def _graph(draw: st.DrawFn, t: TraceBuilder, pid: int, tids: list[int], device: 
     if draw(st.booleans()):
         begin = 2 * ((min(moments) - draw(st.integers(1, 10))) // 2) - 1
         t.capture(begin, 2 * (max(moments) // 2) + 3, pid=pid, tid=tid)
+    # Ranges around the capture, in it, and around a single node.
+    for before, length, name in draw(
+        st.lists(st.tuples(st.integers(-3, 12), st.integers(1, 90), st.sampled_from(RANGE_NAMES)), max_size=3)
+    ):
+        t.push_pop(name, min(moments) - before, min(moments) - before + length, pid=pid, tid=tid)
     for i, at in enumerate(moments):
         t.node(at, FIRST_NODE + i, pid=pid, tid=tid)
     instances = draw(st.integers(0, 2))
@@ -238,6 +242,7 @@ def _graph(draw: st.DrawFn, t: TraceBuilder, pid: int, tids: list[int], device: 
                 st.sampled_from(ids),
                 st.sampled_from(["node", "node", "opaque"]),
             ),
+            min_size=1,
             max_size=3,
         )
     )
