@@ -12,6 +12,7 @@ SCHEMA = "k25trace.attribution/1"
 PARTS = ("reports", "windows", "gpus", "categories", "families", "wall", "ranges", "kernels", "warnings")
 SHARE_TOLERANCE = 1e-9
 ALL = "all"
+AVERAGES = ("mean_", "median_")
 
 
 def faults(document: dict[str, Any]) -> list[str]:
@@ -155,13 +156,13 @@ def _keys_are_unique(d: dict[str, Any]) -> list[str]:
 
 
 def _figures_are_counts(d: dict[str, Any]) -> list[str]:
-    """Every ns and every count is an integer that is not negative."""
+    """Every ns and every count is an integer that is not negative; averages need not be whole."""
     out = []
     for part in ("gpus", "categories", "families", "wall", "ranges", "kernels"):
         for r in d[part]:
             for key, value in r.items():
                 whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-                if key.endswith(("_ns", "_count")) and not whole:
+                if key.endswith(("_ns", "_count")) and not whole and not key.startswith(AVERAGES):
                     out.append(f"{key} in {part} is {value!r}")
     return out
 
