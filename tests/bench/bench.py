@@ -179,7 +179,7 @@ def medians(runs: dict[str, list[dict]]) -> dict[str, dict[str, float]]:
     """Of those measurements whose process succeeded."""
     good = {what: [r for r in found if r["exit_code"] == 0] for what, found in runs.items()}
     return {
-        what: {k: statistics.median(r[k] for r in found) for k in ("wall_s", "peak_bytes")}
+        what: {k: statistics.median(r[k] for r in found) for k in ("wall_s", "cpu_s", "peak_bytes")}
         for what, found in good.items()
         if found
     }
@@ -190,17 +190,18 @@ def ratio(a: dict | None, b: dict | None, key: str) -> str:
 
 
 def show(sizes: dict[int, dict]) -> None:
-    print(f"{'kernels':>12}  {'command':<26}{'wall s':>10}{'peak MiB':>10}{'exit':>6}{'runs':>6}")
+    print(
+        f"{'kernels':>12}  {'command':<26}{'wall s':>10}{'cpu s':>10}{'peak MiB':>10}{'exit':>6}{'runs':>6}"
+    )
     for kernels, size in sizes.items():
         mid = medians(size["runs"])
         for what, found in size["runs"].items():
             code = max((r["exit_code"] for r in found), key=abs)
-            wall, peak = (
-                (f"{mid[what]['wall_s']:.2f}", f"{mid[what]['peak_bytes'] / 2**20:.0f}")
-                if what in mid
-                else "--"
-            )
-            print(f"{kernels:>12,}  {what:<26}{wall:>10}{peak:>10}{code:>6}{len(found):>6}")
+            wall = cpu = peak = "-"
+            if what in mid:
+                wall, cpu = f"{mid[what]['wall_s']:.2f}", f"{mid[what]['cpu_s']:.2f}"
+                peak = f"{mid[what]['peak_bytes'] / 2**20:.0f}"
+            print(f"{kernels:>12,}  {what:<26}{wall:>10}{cpu:>10}{peak:>10}{code:>6}{len(found):>6}")
     print(f"\n{'ratio':<40}{'time':>10}{'memory':>10}")
     for kernels, size in sizes.items():
         mid = medians(size["runs"])
@@ -250,6 +251,9 @@ def main() -> None:
     if nsys is None and not args.no_nsys:
         print("no nsys found: its part is left out (.ci/get-nsys.sh puts one into .nsys/)", file=sys.stderr)
     sizes: dict[int, dict] = {}
+    load = [
+        os.getloadavg()
+    ]  # before and after: wall times of a busy machine say little, CPU times somewhat more
     for kernels in (int(float(x)) for x in args.kernels.split(",")):
         path = trace(kernels, args)
         todo = commands(path, args, nsys)
@@ -264,8 +268,14 @@ def main() -> None:
                         file=sys.stderr,
                     )
         sizes[kernels] = {"file": path.name, "bytes": path.stat().st_size, "rows": rows(path), "runs": runs}
+    load.append(os.getloadavg())
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"schema": "k25trace.bench/1", "machine": machine(), "versions": versions(nsys), "sizes": sizes}
+    facts = {
+        "schema": "k25trace.bench/1",
+        "machine": machine() | {"load_average": load},
+        "versions": versions(nsys),
+        "sizes": sizes,
+    }
     args.output.write_text(json.dumps(facts, indent=1) + "\n")
     show(sizes)
     failed = sorted(
