@@ -1,4 +1,4 @@
-"""Write the parts of docs/reference that repeat what the program knows, from the live objects.
+"""Write the parts of README and docs/reference that repeat what the program knows, from the live objects.
 
     python docs/generate.py            # rewrite the parts between the markers
     python docs/generate.py --check    # exit 1 if a page is not what it would become
@@ -10,7 +10,10 @@ import argparse
 import importlib
 import inspect
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -25,7 +28,8 @@ from k25trace import errors
 from k25trace.cli import app
 from k25trace.warnings import KINDS
 
-REFERENCE = Path(__file__).resolve().parent / "reference"
+REPOSITORY = Path(__file__).resolve().parents[1]
+REFERENCE = REPOSITORY / "docs" / "reference"
 SCHEMA = REFERENCE / "attribution.schema.json"
 
 SIGNS = {
@@ -42,11 +46,12 @@ SIGNS = {
     ),
     "kernels-without-launch": "No API call of the kernel's process has its correlation id",
     "capture-ranges-missing": (
-        "A replayed kernel has a graph node, and no range of the moment of its capture is in the report"
+        "The graph node of a replayed kernel was captured before the first recorded call or range of its"
+        " process, or its capture is not in the report"
     ),
     "ranges-without-end": "An NVTX range has no end",
     "unusable-times": (
-        "Start and end are 0, or the end is before the start, or both are more than 60 s away from the"
+        "Start and end are 0, or the end is before the start, or one of them is more than 60 s outside the"
         " capture"
     ),
     "ambiguous-device": (
@@ -75,20 +80,20 @@ def main() -> int:
         if not check:
             page.write_text(text, encoding="utf-8")
     for page in stale if check else []:
-        sys.stderr.write(f"{page.relative_to(REFERENCE.parents[1])} is stale; run: python docs/generate.py\n")
+        sys.stderr.write(f"{page.relative_to(REPOSITORY)} is stale; run: python docs/generate.py\n")
     return 1 if check and stale else 0
 
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Yield each page with the text that it should have."""
-    blocks: dict[str, dict[str, Callable[[], str]]] = {
-        "cli.md": {"commands": commands, "exit-codes": exit_codes},
-        "warnings.md": {"warnings": warnings},
-        "json.md": {"fields": fields},
-        "python-api.md": {"api": api},
+    blocks: dict[Path, dict[str, Callable[[], str]]] = {
+        REPOSITORY / "README.md": {"output": readme_output},
+        REFERENCE / "cli.md": {"commands": commands, "exit-codes": exit_codes},
+        REFERENCE / "warnings.md": {"warnings": warnings},
+        REFERENCE / "json.md": {"fields": fields},
+        REFERENCE / "python-api.md": {"api": api},
     }
-    for name, parts in blocks.items():
-        page = REFERENCE / name
+    for page, parts in blocks.items():
         text = page.read_text(encoding="utf-8")
         for marker, build in parts.items():
             begin, end = f"<!-- {marker}: begin -->\n", f"<!-- {marker}: end -->"
@@ -98,6 +103,27 @@ def pages() -> Iterator[tuple[Path, str]]:
                 raise SystemExit(f"{page}: no markers {marker}")
             text = f"{before}{begin}{build()}{end}{after}"
         yield page, text
+
+
+# ---- README
+
+
+def quick_start() -> list[str]:
+    """Return the fenced commands of the README's *Quick start*."""
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## Quick start\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```\w*\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+def readme_output() -> str:
+    """Return what the program prints when it is run as the first command of the README runs it."""
+    words = shlex.split(quick_start()[0].rpartition("&&")[2])
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(  # noqa: S603 - this program, with the words of our own README
+        [sys.executable, "-m", "k25trace", *words[1:]],
+        cwd=REPOSITORY, env=environment, capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    return "```text\n" + "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines()) + "```\n"
 
 
 # ---- command line
