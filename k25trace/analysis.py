@@ -48,7 +48,7 @@ class Analysis:
         gpu, process, device, rank: who used it.
     categories
         Per GPU and over all (`ALL_GPUS`): gpu, category, kernel_count, kernel_ns, kernel_share, busy_ns, wall_ns,
-        wall_share, mean_ns, median_ns, max_ns.
+        wall_share, mean_ns, median_ns, max_ns (means and medians of even counts in whole nanoseconds, rounded down).
     families
         gpu, category, family, kernel_count, kernel_ns, kernel_share.
     wall
@@ -577,7 +577,7 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
     wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
     spread = _spread(pl.concat([durations, durations.with_columns(pl.lit(ALL_GPUS).alias("gpu"))]))
     joined = (
-        shown.with_columns(wall_share.alias("wall_share"), (pl.col("kernel_ns") / pl.col("kernel_count")).alias("mean_ns"))
+        shown.with_columns(wall_share.alias("wall_share"), (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns"))
         .join(spread, on=["gpu", "category"], how="left")
         .select("gpu", "category", "kernel_count", "kernel_ns", "kernel_share", "busy_ns", "wall_ns", "wall_share", "mean_ns", "median_ns", "max_ns")
     )
@@ -601,7 +601,7 @@ def _spread(durations: pl.DataFrame) -> pl.DataFrame:
     middle = [
         pl.col("duration_ns").filter(pl.col("reached") >= rank).first() for rank in ((pl.col("whole") + 1) // 2, pl.col("whole") // 2 + 1)
     ]
-    return ranked.group_by(by).agg(((middle[0] + middle[1]) / 2).alias("median_ns"), pl.col("duration_ns").max().alias("max_ns"))
+    return ranked.group_by(by).agg(((middle[0] + middle[1]) // 2).alias("median_ns"), pl.col("duration_ns").max().alias("max_ns"))
 
 
 def _wall_rows(part: _Part) -> pl.DataFrame:
@@ -663,7 +663,7 @@ def _kernel_rows(names: pl.DataFrame) -> pl.DataFrame:
     return (
         names.group_by(by)
         .agg(totals)
-        .with_columns((pl.col("kernel_ns") / pl.col("kernel_count")).alias("mean_ns"))
+        .with_columns((pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns"))
         .select(*by, "kernel_count", "kernel_ns", "mean_ns", "max_ns")
         .sort("kernel_ns", "name", descending=[True, False])
     )

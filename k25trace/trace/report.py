@@ -150,9 +150,9 @@ class Trace:
 
     # ---- processes and GPUs
 
-    @cached_property
+    @property
     def processes(self) -> list[Process]:
-        """What the ``process`` columns are indices into. Ask for it after the frames that hold them."""
+        """What the ``process`` columns are indices into."""
         return [Process(tables.os_pid(p), self._ranks.get(i)) for i, p in enumerate(self._ids.processes.values)]
 
     @cached_property
@@ -163,10 +163,11 @@ class Trace:
     @cached_property
     def slots(self) -> pl.DataFrame:
         """Which ordinal of which process is which GPU: process, device, gpu."""
+        gpus = self.gpus  # reads what numbers the processes
         index = {value: i for i, value in enumerate(self._ids.processes.values)}
         rows = [
             (None if slot.process is None else index[slot.process], slot.device, number)
-            for number, gpu in enumerate(self.gpus)
+            for number, gpu in enumerate(gpus)
             for slot in gpu.slots
         ]
         return pl.DataFrame(rows, schema={"process": ID, "device": pl.Int64, "gpu": ID}, orient="row")
