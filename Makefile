@@ -26,7 +26,7 @@ lint: ## ruff, ruff format, pyright, import-linter, codespell
 
 docs: ## Check that generated pages are current, and build the site
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs-update: ## Write the generated parts of the pages anew
 	$(BIN)/python docs/generate.py
