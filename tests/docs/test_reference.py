@@ -1,8 +1,10 @@
 """The reference pages are those of the live objects, and the JSON is that of its schema."""
 
+import contextlib
 import copy
 import doctest
 import importlib
+import io
 import json
 import pkgutil
 import re
@@ -19,6 +21,7 @@ import pytest
 
 import k25trace
 from k25trace import accounting, analysis
+from k25trace.cli import app
 from k25trace.taxonomy import ALL_CATEGORIES
 from k25trace.warnings import KINDS
 
@@ -34,9 +37,8 @@ OPTIONS = {
     "plain": [],
     "window": ["--window", "40ms:60ms"],
     "open_window": ["--window", ":60ms"],
-    "per_gpu": ["--per-gpu", "--by", "range"],
     "nccl": ["--domain", "NCCL"],
-    "verbose": ["-v", "--top", "3"],
+    "of_tables": ["--per-gpu", "--by", "range", "-v", "--top", "3"],
 }
 
 
@@ -46,10 +48,10 @@ def page(name: str) -> str:
 
 @cache
 def document(*words: str) -> dict:
-    command = [sys.executable, "-m", "k25trace", "attribute", *words, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=GOLDEN)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """What `k25trace attribute WORDS --format json` prints, run in this process and once."""
+    with contextlib.chdir(GOLDEN), contextlib.redirect_stdout(io.StringIO()) as out:
+        app(["attribute", *words, "--format", "json"], standalone_mode=False)
+    return json.loads(out.getvalue())
 
 
 def errors(found: dict) -> list[str]:
