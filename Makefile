@@ -15,7 +15,7 @@ venv: ## Make .venv with all that development needs
 check: lint test docs ## What has to hold before a commit
 
 test: ## Run the tests (ARGS="-k name" for some)
-	$(BIN)/python -m pytest -n 4 $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 lint: ## ruff, ruff format, pyright, import-linter, codespell
 	$(BIN)/ruff check .
