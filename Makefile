@@ -3,7 +3,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv check test lint docs docs-update bench clean
+.PHONY: help venv check test lint ruff format pyright imports spelling docs docs-update bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -17,11 +17,21 @@ check: lint test docs ## What has to hold before a commit
 test: ## Run the tests (ARGS="-k name" for some)
 	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
-lint: ## ruff, ruff format, pyright, import-linter, codespell
-	$(BIN)/ruff check .
+lint: ruff format pyright imports spelling ## ruff, ruff format, pyright, import-linter, codespell
+
+ruff:
+	$(BIN)/ruff check --output-format concise .
+
+format:
 	$(BIN)/ruff format --check .
+
+pyright:
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports:
 	$(BIN)/lint-imports
+
+spelling:
 	$(BIN)/codespell
 
 docs: ## Check that generated pages are current, and build the site
