@@ -257,7 +257,7 @@ def _others(trace: Trace, found: Replays) -> pl.DataFrame:
         pl.when("is_set").then(row_part(accounting.MEMSET)).otherwise(row_part(accounting.MEMCPY)).cast(pl.UInt8).alias("part"),
     )
     opaque = found.opaque.select("gpu", "start_ns", "end_ns", pl.lit(row_part(accounting.OPAQUE), pl.UInt8).alias("part"))
-    return pl.concat([copies, opaque])
+    return pl.concat([copies, opaque.filter(pl.col("gpu").is_not_null())])
 
 
 class _Disordered(Exception):  # noqa: N818 - never leaves this module
@@ -285,7 +285,7 @@ class _Accountant:
         """Return the selected kernels inside the window, clipped to it."""
         if "selected" in kernels.columns:
             kernels = kernels.filter("selected")
-        if self._window.whole:
+        if not self._window.cuts:
             return kernels
         first, last = self._window.start_ns, self._window.end_ns
         inside = (pl.col("start_ns") < last) & ((pl.col("end_ns") > first) | (pl.col("start_ns") >= first))
@@ -511,7 +511,7 @@ def _gpu_rows(part: _Part) -> pl.DataFrame:
 
 def _overlapping(launches: pl.DataFrame, window: Window) -> dict[int, int]:
     """Return how many graph launches of each GPU have to do with the window; of a whole report: all of them."""
-    if not window.whole:
+    if window.selector != "kernels":
         near = launches.join(window.pieces, on="gpu", suffix="_piece")
         touching = (pl.col("start_ns") < pl.col("end_ns_piece")) & (pl.col("end_ns") > pl.col("start_ns_piece"))
         launches = near.filter(touching).unique(launches.columns)

@@ -64,13 +64,13 @@ class Attribution:
         if self.domains is None:
             return ranges.filter(~pl.col("is_nccl"))
         present = {self.trace.names[d]: d for d in ranges["domain"].unique().to_list()}
-        missing = [d for d in self.domains if d not in present]
-        if missing:
+        chosen = [present[domain] for domain in self.domains if domain in present]
+        if not chosen:
             raise CannotAnswer(
-                f"{self.trace.path}: no NVTX range of domain {missing[0]}",
+                f"{self.trace.path}: no NVTX range of domain {' or '.join(self.domains)}",
                 f"domains in this report: {', '.join(sorted(present)) or 'none'}",
             )
-        return ranges.filter(pl.col("domain").is_in([present[d] for d in self.domains]))
+        return ranges.filter(pl.col("domain").is_in(chosen))
 
     @cached_property
     def push_pop(self) -> pl.DataFrame:
@@ -210,12 +210,15 @@ class Attribution:
         ]
         distinct = distinct.with_columns(pl.Series("captured", ids, dtype=pl.Int32))
         captured = cases.join(distinct, on=["stack", "began"], how="left", nulls_equal=True, maintain_order="left")
-        first = recorded_since(self.trace)
-        since = moments.join(first, on="process", how="left", maintain_order="left")["first_ns"]
-        before = (moments["at_ns"] < 0) | (moments["at_ns"] < since).fill_null(value=True)
-        return moments.select("process", "node").with_columns(
-            captured["captured"], ((stacks == NO_STACK) & before).fill_null(value=True).alias("late")
-        )
+        return moments.select("process", "node").with_columns(captured["captured"], self._is_late(moments).alias("late"))
+
+    def _is_late(self, moments: pl.DataFrame) -> pl.Series:
+        """Return which captures were not recorded: at an unknown moment, or before the clock and every range began."""
+        early = (moments["at_ns"] < 0).fill_null(value=True)
+        if not early.any():
+            return early
+        ranges = self.trace.ranges.filter("push_pop").sort("row")  # of all domains: whoever owns, they were recorded
+        return early & (nest(ranges).at(moments) == NO_STACK)
 
     def _shared(self, operations: pl.DataFrame) -> pl.Series:
         """Per operation: a code for the capture-path instances that are open again (still) at its launch."""
@@ -318,8 +321,3 @@ def capture_moments(graph_nodes: pl.DataFrame) -> pl.DataFrame:
     ends = nodes.select("process", pl.col("node").alias("origin"), "thread", "at_ns")
     return chain.join(ends, on=["process", "origin"], how="left", maintain_order="left").drop("origin")
 
-
-def recorded_since(trace: Trace) -> pl.DataFrame:
-    """Return the first recorded instant of each process: process, first_ns (its earliest API call or range)."""
-    starts = pl.concat([trace.launches.select("process", "start_ns"), trace.ranges.select("process", "start_ns")])
-    return starts.group_by("process").agg(pl.col("start_ns").min().alias("first_ns"))

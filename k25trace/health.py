@@ -61,7 +61,7 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
     ends = [trace.duration_ns or 0, trace.survey["last_ns"].max() or 0, trace.launches["end_ns"].max() or 0]
     end = trace.duration_ns if trace.duration_ns is not None else max(e for e in ends if isinstance(e, int))
     keys = ["process", "correlation"]
-    calls = calls.filter(pl.col("start_ns") < end - END_SLACK_NS).join(trace.kernels, on=keys, how="anti")
+    calls = calls.filter(pl.col("start_ns") < end - END_SLACK_NS).join(trace.kernels, on=keys, how="anti").join(trace.unusable, on=keys, how="anti")
     during = capture_in_progress(trace, calls.select("thread", pl.col("start_ns").alias("at_ns")))
     count = calls.filter(during.is_null()).select(keys).unique().height
     return [warn("launches-without-kernels", count, f"{count} kernel launches without a kernel")] if count else []

@@ -24,7 +24,8 @@ class Replays:
         gpu, first_ns, last_ns: launches whose operations are recorded, on the first GPU they ran on.
     opaque
         gpu, start_ns, end_ns, bounded: the others, and when they ran or may have run; ``bounded`` is false where
-        nothing recorded says that one had ended (``end_ns`` is in the far future).
+        nothing recorded says that one had ended (``end_ns`` is in the far future). ``gpu`` is null where nothing
+        tells which device their process used.
     """
 
     visible: pl.DataFrame
@@ -36,34 +37,54 @@ def replays(trace: Trace) -> Replays:
     visible = trace.replays.sort("gpu").unique(_KEY, keep="first", maintain_order=True)
     recorded = trace.graph_traces.join(visible, on=_KEY, how="anti")
     intervals = recorded.select("gpu", "start_ns", "end_ns", pl.lit(value=True).alias("bounded"))
-    bare = trace.graph_calls.join(visible, on=_KEY, how="anti").join(recorded, on=_KEY, how="anti")
-    # A call without an id joins nothing; one inside a stream capture adds a child graph and launches nothing.
+    bare = (
+        trace.graph_calls.join(visible, on=_KEY, how="anti")
+        .join(recorded, on=_KEY, how="anti")
+        .unique(_KEY, keep="first", maintain_order=True)
+    )
+    # One inside a stream capture adds a child graph and launches nothing.
     bare = bare.filter(capture_in_progress(trace, bare.select("thread", pl.col("start_ns").alias("at_ns"))).is_null())
+    shown = [visible.select("gpu", "first_ns", "last_ns")]
     if bare.height:
-        intervals = pl.concat([intervals, _may_run(trace, bare)])
-    return Replays(visible.select("gpu", "first_ns", "last_ns"), intervals)
+        placed = _with_gpu(trace, bare)
+        # What left operations with unusable times is no secret of the graph, and tells nothing of when it ran.
+        shown.append(placed.join(trace.unusable, on=_KEY, how="semi").select("gpu", first_ns="end_ns", last_ns="end_ns"))
+        unseen = placed.join(trace.unusable, on=_KEY, how="anti")
+        # A report with graph-level rows says when replays ran; a launch without one ran at no time it knows of.
+        nowhere = unseen.select("gpu", start_ns="end_ns", end_ns="end_ns", bounded=pl.lit(value=False))
+        intervals = pl.concat([intervals, nowhere if trace.has_graph_traces else _may_run(trace, unseen)])
+    return Replays(pl.concat(shown), intervals)
 
 
 def capture_in_progress(trace: Trace, instants: pl.DataFrame) -> pl.Series:
-    """Return, per instant (thread, at_ns), when the stream capture in progress on its thread began; null: none is."""
-    captures = [
-        trace.calls(kind).select(
-            "thread", pl.col("start_ns").alias("at_ns"), pl.when(begins).then("start_ns").alias("began")
-        )
-        for kind, begins in (("begin_capture", True), ("end_capture", False))
-    ]
+    """Return, per instant (thread, at_ns), when the stream capture in progress on its thread began; null: none is.
+
+    Begin and end calls pair like brackets; of several captures in progress it is the one begun last.
+    """
+    calls = pl.concat(
+        [
+            trace.calls(kind).filter(~pl.col("failed")).select("thread", pl.col("start_ns").alias("at_ns"), pl.lit(begins).alias("begins"))
+            for kind, begins in (("begin_capture", True), ("end_capture", False))
+        ]
+    ).sort("thread", "at_ns", maintain_order=True)
+    begun: dict[int, list[int]] = {}
+    in_progress: list[int | None] = []
+    for thread, at, begins in calls.iter_rows():
+        mine = begun.setdefault(thread, [])
+        if begins:
+            mine.append(at)
+        elif mine:
+            mine.pop()
+        in_progress.append(mine[-1] if mine else None)
+    changes = calls.select("thread", "at_ns", pl.Series("began", in_progress, dtype=pl.Int64)).sort("at_ns", maintain_order=True)
     asked = instants.select("thread", "at_ns").with_row_index("position")
-    found = (
-        asked.drop_nulls()
-        .sort("at_ns")
-        .join_asof(pl.concat(captures).sort("at_ns"), on="at_ns", by="thread", check_sortedness=False)
-    )
+    found = asked.drop_nulls().sort("at_ns").join_asof(changes, on="at_ns", by="thread", check_sortedness=False)
     return asked.join(found.select("position", "began"), on="position", how="left", maintain_order="left")["began"]
 
 
 def _may_run(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
     """Return when launches without any record may have run: from the end of the call to the earliest sign of an end."""
-    asked = bare.with_columns(_gpu_of(trace, bare), pl.col("end_ns").alias("at_ns")).sort("at_ns").with_row_index("call")
+    asked = bare.with_columns(pl.col("end_ns").alias("at_ns")).sort("at_ns").with_row_index("call")
     synchronizing = trace.calls("synchronize").select("process", pl.col("start_ns").alias("at_ns"), pl.col("end_ns").alias("sign_ns"))
     ends = [_next(asked, synchronizing, "process")]
     for chunk in (trace.copies, trace.graph_traces, *trace.kernel_chunks()):
@@ -87,19 +108,21 @@ def _next(asked: pl.DataFrame, signs: pl.DataFrame, by: str | list[str]) -> pl.S
     )
 
 
-def _gpu_of(trace: Trace, bare: pl.DataFrame) -> pl.Series:
-    """Return the GPU of each launch: its process's only one, else that of its thread's nearest launch, earlier first."""
+def _with_gpu(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
+    """Add the GPU of each launch: its process's only one, else that of its thread's nearest launch, earlier first."""
     used = pl.concat([f.select("process", "gpu") for f in (trace.copies, trace.graph_traces, trace.slots)]).unique()
     lowest = used.group_by("process").agg(pl.col("gpu").min().alias("gpu"), pl.len().alias("count"))
     known = bare.select("process").join(lowest, on="process", how="left", maintain_order="left")
     if not (known["count"] > 1).any():
-        return known["gpu"]
-    operations = pl.concat([f.select(*_KEY, "gpu") for f in (trace.kernels, trace.copies)]).unique(_KEY)
+        return bare.with_columns(known["gpu"])
+    operations = pl.concat([f.select(*_KEY, "gpu", "start_ns") for f in (trace.kernels, trace.copies)])
+    operations = operations.sort("start_ns", maintain_order=True).unique(_KEY, keep="first").drop("start_ns")
     near = trace.launches.join(operations, on=_KEY).select("thread", pl.col("start_ns").alias("at_ns"), "gpu").sort("at_ns")
     asked = bare.select("thread", pl.col("start_ns").alias("at_ns")).with_row_index("position").sort("at_ns")
     found = [
         asked.join_asof(near, on="at_ns", by="thread", strategy=strategy, check_sortedness=False).sort("position")["gpu"]
         for strategy in ("backward", "forward")
     ]
-    return found[0].fill_null(found[1]).fill_null(known["gpu"])
+    nearest = pl.coalesce(found[0], found[1], known["gpu"]).alias("gpu")
+    return bare.with_columns(nearest)
 

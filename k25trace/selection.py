@@ -57,15 +57,15 @@ class Window:
         gpu, start_ns, end_ns: disjoint, on every GPU.
     selector
         What it came from: ``kernels``, ``window`` or ``range``.
-    whole
-        Whether it is the span of all kernels, so that every one of them lies inside.
+    cuts
+        Whether the user's bounds may cut kernels; otherwise every selected one lies inside.
     pattern
         For ``range``: the pattern.
     """
 
     pieces: pl.DataFrame
     selector: str
-    whole: bool
+    cuts: bool
     pattern: str | None = None
 
     @property
@@ -102,7 +102,7 @@ def kernel_window(trace: Trace, found: Replays, bounds: Bounds | None = None) ->
         start, end = asked
     gpus = pl.DataFrame({"gpu": range(len(trace.gpus))}, schema={"gpu": trace.slots.schema["gpu"]})
     pieces = gpus.with_columns(pl.lit(start, pl.Int64).alias("start_ns"), pl.lit(end, pl.Int64).alias("end_ns"))
-    return Window(pieces, "kernels" if bounds is None else "window", whole=bounds is None)
+    return Window(pieces, "kernels" if bounds is None else "window", cuts=bounds is not None)
 
 
 def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = None) -> tuple[Window, pl.Series]:
@@ -145,11 +145,13 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
     if not selected.any():
         raise CannotAnswer(f"{path}: no kernel was launched inside a range {glob}")
     pieces = union(spans, ["gpu"])
+    if pieces.height == 0:  # all that was selected lasts no time
+        pieces = spans.group_by("gpu").agg(pl.col("start_ns").min(), pl.col("start_ns").min().alias("end_ns")).sort("gpu")
     if bounds is not None:
         pieces = clip(pieces, bounds.start_ns if bounds.start_ns is not None else _int(pieces["start_ns"].min()), bounds.end_ns if bounds.end_ns is not None else _int(pieces["end_ns"].max()))
         if pieces.height == 0:
             raise CannotAnswer(f"{path}: no range {glob} has kernels in that window")
-    return Window(pieces, "range", whole=False, pattern=glob), selected
+    return Window(pieces, "range", cuts=bounds is not None, pattern=glob), selected
 
 
 def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame], pl.Series]:

@@ -513,7 +513,7 @@ def _graph_launches(report: _Report) -> list[GraphLaunch]:
             )
         elif key in rows:
             out.append(GraphLaunch(key, call, rows[key].gpu, opaque=True))
-        else:
+        elif report.capture_begin(call.thread, call.start) is None:  # in a capture it adds a child graph
             gpu = _gpu_of_bare(report, call)
             bare = None if report.graph_rows else _may_run(report, call, gpu)
             out.append(GraphLaunch(key, call, gpu, opaque=True, interval=bare))
@@ -752,9 +752,17 @@ def _one_gpu(
         [(o.start, o.end, o.kind) for o in report.operations if o.gpu == gpu and o.kind != "kernel"],
     )
     busy = measure(here)
-    comm = measure(o for o in here if is_comm[id(o)])
-    exposed = busy - measure(o for o in here if not is_comm[id(o)])
-    nccl = measure(o for o in here if is_nccl[id(o)])
+
+    def exposed_of(some: set[int], others: Iterable[Operation]) -> int:
+        rest = list(others)
+        return measure([*(o for o in here if id(o) in some), *rest]) - measure(rest)
+
+    # Communication is that of the selection; whatever else runs, selected or not, may hide it.
+    my_comm = {id(o) for o in here if is_comm[id(o)] and id(o) in selected}
+    my_nccl = {i for i in my_comm if is_nccl[i]}
+    comm = measure(o for o in here if id(o) in my_comm)
+    exposed = exposed_of(my_comm, (o for o in here if not is_comm[id(o)]))
+    nccl = measure(o for o in here if id(o) in my_nccl)
     users = {(o.process, o.ordinal) for o in [*report.operations, *report.replays] if o.gpu == gpu}
     ordinals = {ordinal for _, ordinal in users}
     kernel_ns = sum(map(length, mine))
@@ -777,7 +785,7 @@ def _one_gpu(
             "exposed_communication_ns": exposed,
             "hidden_communication_ns": comm - exposed,
             "nccl_ns": nccl,
-            "exposed_nccl_ns": busy - measure(o for o in here if not is_nccl[id(o)]),
+            "exposed_nccl_ns": exposed_of(my_nccl, (o for o in here if id(o) not in my_nccl)),
             "graph_launch_count": sum(x.gpu == gpu for x in launches),
             "opaque_graph_count": sum(x.gpu == gpu and x.opaque for x in launches),
         }

@@ -53,7 +53,7 @@ class Trace:
         self.source = source
         self.report = report
         self._ids = tables.Ids(source)
-        self._left_out = {"kernels": 0, "copies": 0}
+        self._left_out: dict[str, pl.DataFrame] = {}
 
     @property
     def path(self) -> Path:
@@ -108,6 +108,11 @@ class Trace:
     def graph_traces(self) -> pl.DataFrame:
         """Graph-level rows of opaque replays: process, gpu, start_ns, end_ns, stream, correlation."""
         return self._with_gpu(self._raw_graph_traces)
+
+    @cached_property
+    def has_graph_traces(self) -> bool:
+        """Whether the report has graph-level rows at all, usable or not: newer nsys writes them, 2023.4 does not."""
+        return next(self.source.scan(tables.GRAPH_TRACE_TABLE, [Col("start")], chunk_rows=1), None) is not None
 
     @cached_property
     def launches(self) -> pl.DataFrame:
@@ -218,17 +223,25 @@ class Trace:
         if "_raw_kernels" in self.__dict__:
             yield self._raw_kernels
             return
-        self._left_out["kernels"] = 0
+        left_out = [_NOTHING_LEFT_OUT]
         for chunk in self._read_kernels():
-            kept = chunk.filter(self._usable)
-            self._left_out["kernels"] += chunk.height - kept.height
-            yield kept
+            left_out.append(chunk.filter(~self._usable).select(_NOTHING_LEFT_OUT.columns))
+            yield chunk.filter(self._usable) if left_out[-1].height else chunk
+        self._left_out["kernels"] = pl.concat(left_out)
 
     @property
     def unusable_kernels(self) -> int:
         """Kernels left out because their times cannot be true."""
-        _ = self.survey
-        return self._left_out["kernels"]
+        return self._unusable("kernels").height
+
+    @property
+    def unusable(self) -> pl.DataFrame:
+        """The calls (process, correlation) of operations that were left out."""
+        return pl.concat([self._unusable("kernels"), self._unusable("copies")])
+
+    def _unusable(self, what: str) -> pl.DataFrame:
+        _ = self.survey, self._raw_copies
+        return self._left_out.get(what, _NOTHING_LEFT_OUT)
 
     # ---- warnings about the report itself
 
@@ -241,10 +254,10 @@ class Trace:
             found.append(warn("assumed-device", len(self.gpus), f"{len(self.gpus)} GPUs identified by ordinal"))
         if basis is Basis.PER_PROCESS:
             found.append(warn("ambiguous-device", len(self.gpus), f"{len(self.gpus)} processes on one device ordinal"))
-        kernels, copies = self._left_out["kernels"], self._left_out["copies"]
+        kernels, copies = self._unusable("kernels").height, self._unusable("copies").height
         if kernels or copies:
             seen = " and ".join(f"{n} {what}" for n, what in ((kernels, "kernels"), (copies, "copies")) if n)
-            found.append(warn("unusable-times", kernels or copies, f"{seen} with impossible times"))
+            found.append(warn("unusable-times", kernels, f"{seen} with impossible times"))
         schema = tuple(int(x) for x in re.findall(r"\d+", self.facts.get("EXPORT_SCHEMA_VERSION", ""))[:2])
         if schema > NEWEST_SCHEMA:
             found.append(warn("schema-newer", 1, f"export schema {'.'.join(map(str, schema))}"))
@@ -288,16 +301,16 @@ class Trace:
             return pl.DataFrame(schema=_SLOT_TIMES | _KERNEL_REST)
         kernels = pl.concat(chunks)
         del chunks
-        kept = kernels.filter(self._usable)
-        self._left_out["kernels"] = kernels.height - kept.height
-        return kept
+        return self._kept("kernels", kernels)
 
     @cached_property
     def _raw_copies(self) -> pl.DataFrame:
-        copies = tables.copies(self.source, self._ids)
-        kept = copies.filter(self._usable)
-        self._left_out["copies"] = copies.height - kept.height
-        return kept
+        return self._kept("copies", tables.copies(self.source, self._ids))
+
+    def _kept(self, what: str, operations: pl.DataFrame) -> pl.DataFrame:
+        """Return the operations with usable times, and remember the others."""
+        self._left_out[what] = operations.filter(~self._usable).select(_NOTHING_LEFT_OUT.columns)
+        return operations.filter(self._usable) if self._left_out[what].height else operations
 
     @cached_property
     def _raw_graph_traces(self) -> pl.DataFrame:
@@ -357,11 +370,12 @@ class Trace:
         return identify(slots, self._device_map({s.process for s in slots}), pids, self.report)
 
     def _silent_slots(self, known: set[int | None]) -> list[Slot]:
-        """Slots of processes that launched graphs and left no operation: only opaque replays ran there."""
+        """Slots of processes that launched graphs and left no operation: their contexts alone tell the device."""
         silent = [self._ids.processes.values[p] for p in self.graph_calls["process"].drop_nulls().unique().to_list()]
         contexts = read(self.source, "TARGET_INFO_CUDA_CONTEXT_INFO", [Col("processId"), Col("deviceId")])
         devices = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
-        return [Slot(p, devices.get(tables.os_pid(p), 0)) for p in silent if p not in known]
+        pids = {p: tables.os_pid(p) for p in silent if p not in known}
+        return [Slot(p, devices[pid]) for p, pid in pids.items() if pid in devices]
 
     def _device_map(self, processes: set[int | None]) -> dict[Slot, int]:
         columns = [Col("pid"), Col("cudaId"), Col("gpuId"), Col("uuid", "text")]
@@ -386,6 +400,7 @@ class Trace:
 
 
 _SLOT_TIMES = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
+_NOTHING_LEFT_OUT = pl.DataFrame(schema={"process": ID, "correlation": pl.Int64})
 _KERNEL_REST = {"stream": pl.Int64, "correlation": pl.Int64, "name": ID, "graph_node": pl.Int64}
 
 
