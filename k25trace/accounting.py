@@ -38,8 +38,15 @@ class Part:
 
 
 def _parts() -> list[Part]:
-    parts = [Part(row, c, is_kernel=True, is_communication=is_communication(c)) for row, c in zip(WALL_ROWS, ALL_CATEGORIES, strict=False)]
-    parts += [Part(p.row, p.category, is_kernel=True, is_communication=True, is_nccl=True) for p in parts if p.is_communication]
+    parts = [
+        Part(row, c, is_kernel=True, is_communication=is_communication(c))
+        for row, c in zip(WALL_ROWS, ALL_CATEGORIES, strict=False)
+    ]
+    parts += [
+        Part(p.row, p.category, is_kernel=True, is_communication=True, is_nccl=True)
+        for p in parts
+        if p.is_communication
+    ]
     parts += [
         Part(OUTSIDE, is_kernel=True, is_communication=comm, is_nccl=nccl)
         for comm, nccl in ((False, False), (True, False), (True, True))
@@ -87,7 +94,12 @@ def owners(mask: int) -> tuple[str, ...]:
 
     Kernels that are no communication, else opaque replays, else communication, else copies, else idle.
     """
-    for level in (_COMPUTE, 1 << row_part(OPAQUE), _COMMUNICATION, 1 << row_part(MEMCPY) | 1 << row_part(MEMSET)):
+    for level in (
+        _COMPUTE,
+        1 << row_part(OPAQUE),
+        _COMMUNICATION,
+        1 << row_part(MEMCPY) | 1 << row_part(MEMSET),
+    ):
         if mask & level:
             rows = {part.row for i, part in enumerate(PARTS) if mask & level & 1 << i}
             return tuple(row for row in WALL_ROWS if row in rows)
@@ -157,9 +169,18 @@ class Sweep:
     """
 
     def __init__(self, windows: pl.DataFrame) -> None:
-        self._accounts: dict[int, Account] = {gpu: Account() for gpu in windows["gpu"].unique().sort().to_list()}
+        self._accounts: dict[int, Account] = {
+            gpu: Account() for gpu in windows["gpu"].unique().sort().to_list()
+        }
         self._waiting = windows.select("gpu", "start_ns", "end_ns", pl.lit(_WINDOW, pl.UInt8).alias("part"))
-        self._open = pl.DataFrame(schema={"gpu": windows.schema["gpu"], "start_ns": pl.Int64, "end_ns": pl.Int64, "owners": pl.Int64})
+        self._open = pl.DataFrame(
+            schema={
+                "gpu": windows.schema["gpu"],
+                "start_ns": pl.Int64,
+                "end_ns": pl.Int64,
+                "owners": pl.Int64,
+            }
+        )
         self._owners: dict[int, int] = {}
         self._swept_until: int | None = None
 
@@ -173,10 +194,18 @@ class Sweep:
         if until_ns is None:
             now, self._waiting = waiting, waiting.clear()
         else:
-            now = waiting.filter(pl.col("start_ns") < until_ns).with_columns(pl.col("end_ns").clip(upper_bound=until_ns))
-            self._waiting = waiting.filter(pl.col("end_ns") > until_ns).with_columns(pl.col("start_ns").clip(lower_bound=until_ns))
+            now = waiting.filter(pl.col("start_ns") < until_ns).with_columns(
+                pl.col("end_ns").clip(upper_bound=until_ns)
+            )
+            self._waiting = waiting.filter(pl.col("end_ns") > until_ns).with_columns(
+                pl.col("start_ns").clip(lower_bound=until_ns)
+            )
         window = 1 << _WINDOW
-        segments = occupancy(now, ["gpu"], "part").filter(pl.col("mask") & window != 0).with_columns(pl.col("mask") ^ window)
+        segments = (
+            occupancy(now, ["gpu"], "part")
+            .filter(pl.col("mask") & window != 0)
+            .with_columns(pl.col("mask") ^ window)
+        )
         self._count_masks(segments)
         mine = segments.select("gpu", "start_ns", "end_ns", self._owner_codes(segments["mask"]))
         joined = pl.concat([self._open, mine]).sort("gpu", "start_ns")

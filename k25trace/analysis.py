@@ -120,7 +120,9 @@ def attribute(
     given = [reports] if isinstance(reports, Trace | str | os.PathLike) else list(reports)
     if not given:
         raise UsageError("no report given")
-    traces = [item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)]
+    traces = [
+        item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)
+    ]
     if len({trace.report for trace in traces}) < len(traces):
         raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
     bounds = Bounds.parse(window) if isinstance(window, str) else window
@@ -230,7 +232,11 @@ def _analyse(
     if kernels is None:
         account.stream(trace.kernel_chunks)
     else:
-        for slab, until in slabs(kernels.select("gpu", "name", "start_ns", "end_ns", *(["selected"] if selected is not None else []))):
+        for slab, until in slabs(
+            kernels.select(
+                "gpu", "name", "start_ns", "end_ns", *(["selected"] if selected is not None else [])
+            )
+        ):
             account.take(slab, until)
     owned = None
     if attribution is not None and kernels is not None and ranges:
@@ -245,7 +251,17 @@ def _analyse(
             *health.stream_overlap(trace),
         ]
     warnings += health.incomplete_capture(trace)
-    return _Part(trace, window, found, account.sweep.finish(), account.names, account.durations, owned, classes, warnings)
+    return _Part(
+        trace,
+        window,
+        found,
+        account.sweep.finish(),
+        account.names,
+        account.durations,
+        owned,
+        classes,
+        warnings,
+    )
 
 
 def _others(trace: Trace, found: Replays) -> pl.DataFrame:
@@ -254,9 +270,15 @@ def _others(trace: Trace, found: Replays) -> pl.DataFrame:
         "gpu",
         "start_ns",
         "end_ns",
-        pl.when("is_set").then(row_part(accounting.MEMSET)).otherwise(row_part(accounting.MEMCPY)).cast(pl.UInt8).alias("part"),
+        pl.when("is_set")
+        .then(row_part(accounting.MEMSET))
+        .otherwise(row_part(accounting.MEMCPY))
+        .cast(pl.UInt8)
+        .alias("part"),
     )
-    opaque = found.opaque.select("gpu", "start_ns", "end_ns", pl.lit(row_part(accounting.OPAQUE), pl.UInt8).alias("part"))
+    opaque = found.opaque.select(
+        "gpu", "start_ns", "end_ns", pl.lit(row_part(accounting.OPAQUE), pl.UInt8).alias("part")
+    )
     return pl.concat([copies, opaque.filter(pl.col("gpu").is_not_null())])
 
 
@@ -296,7 +318,11 @@ class _Accountant:
     def take(self, kernels: pl.DataFrame, until: int | None) -> None:
         """Account kernels (gpu, name, start_ns, end_ns[, selected]); all that start before ``until`` are in."""
         classed = pl.concat([kernels, self._classes.of(kernels["name"])], how="horizontal")
-        part = pl.when("selected").then("part").otherwise("outside") if "selected" in kernels.columns else pl.col("part")
+        part = (
+            pl.when("selected").then("part").otherwise("outside")
+            if "selected" in kernels.columns
+            else pl.col("part")
+        )
         self.sweep.add(classed.with_columns(part.alias("part")))
         if until is not None:
             self.sweep.advance(until)
@@ -309,7 +335,9 @@ class _Accountant:
                 pl.col("duration_ns").max().alias("max_ns"),
             )
         )
-        self._durations.append(mine.group_by("gpu", "category", "duration_ns").agg(pl.len().cast(pl.Int64).alias("count")))
+        self._durations.append(
+            mine.group_by("gpu", "category", "duration_ns").agg(pl.len().cast(pl.Int64).alias("count"))
+        )
         if sum(frame.height for frame in self._durations) > 4 * accounting.SLAB_ROWS:
             self._durations = [self.durations]
 
@@ -337,7 +365,9 @@ class _Accountant:
     @property
     def durations(self) -> pl.DataFrame:
         """gpu, category, duration_ns, count."""
-        return pl.concat(self._durations).group_by("gpu", "category", "duration_ns").agg(pl.col("count").sum())
+        return (
+            pl.concat(self._durations).group_by("gpu", "category", "duration_ns").agg(pl.col("count").sum())
+        )
 
 
 def _in_turn(chunks: Iterable[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int | None]]:
@@ -364,7 +394,9 @@ def _in_turn(chunks: Iterable[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int
 def _owned(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -> pl.DataFrame:
     """Return kernel counts and times by owner: gpu, process (index), kind, via, path, domain, category, ..."""
     span = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
-    classed = pl.concat([kernels, classes.of(kernels["name"]).select("category")], how="horizontal").with_columns(span)
+    classed = pl.concat(
+        [kernels, classes.of(kernels["name"]).select("category")], how="horizontal"
+    ).with_columns(span)
     totals = [pl.len().cast(pl.Int64).alias("kernel_count"), pl.col("duration_ns").sum().alias("kernel_ns")]
     by_path = classed.group_by("gpu", "process", "path", "via_capture", "category").agg(totals)
     owners = {path: attribution.owner(path) for path in by_path["path"].unique().to_list()}
@@ -407,20 +439,33 @@ def _start_end(attribution: Attribution, kernels: pl.DataFrame) -> pl.DataFrame:
 
     def before(instant: str) -> pl.DataFrame:
         """Counts and times of launches strictly before an instant of each covered interval."""
-        asked = covered.select(*by, (pl.col(instant) - 1).alias("at_ns")).with_row_index("position").sort("at_ns")
+        asked = (
+            covered.select(*by, (pl.col(instant) - 1).alias("at_ns")).with_row_index("position").sort("at_ns")
+        )
         found = asked.join_asof(running, on="at_ns", by=by, check_sortedness=False).sort("position")
         return found.select(pl.col(totals).fill_null(0))
 
     inside = covered.with_columns(*(before("end_ns")[c] - before("start_ns")[c] for c in totals))
     domains = dict(ranges.sort("start_ns", descending=True).select("name", "domain").iter_rows())
-    summed = inside.group_by("gpu", "process", "name", "category").agg(pl.col(totals).sum()).filter(pl.col("kernel_count") > 0)
+    summed = (
+        inside.group_by("gpu", "process", "name", "category")
+        .agg(pl.col(totals).sum())
+        .filter(pl.col("kernel_count") > 0)
+    )
     table = pl.DataFrame(
         [(name, [names[name]], names[domains[name]]) for name in summed["name"].unique().to_list()],
         schema={"name": ID, "path": pl.List(pl.String), "domain": pl.String},
         orient="row",
     )
     return summed.join(table, on="name", how="left").select(
-        "gpu", "process", pl.lit(START_END).alias("kind"), pl.lit("launch").alias("via"), "path", "domain", "category", *totals
+        "gpu",
+        "process",
+        pl.lit(START_END).alias("kind"),
+        pl.lit("launch").alias("via"),
+        "path",
+        "domain",
+        "category",
+        *totals,
     )
 
 
@@ -465,16 +510,26 @@ def _report_row(part: _Part) -> pl.DataFrame:
 def _window_row(part: _Part) -> pl.DataFrame:
     w = part.window
     row = (part.trace.report, w.start_ns, w.end_ns, w.selector, w.pattern)
-    schema = {"report": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "selector": pl.String, "pattern": pl.String}
+    schema = {
+        "report": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "selector": pl.String,
+        "pattern": pl.String,
+    }
     return pl.DataFrame([row], schema=schema, orient="row")
 
 
 def _gpu_rows(part: _Part) -> pl.DataFrame:
     totals = {
         gpu: (count, ns)
-        for gpu, count, ns in part.names.group_by("gpu").agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum()).iter_rows()
+        for gpu, count, ns in part.names.group_by("gpu")
+        .agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
+        .iter_rows()
     }
-    visible = _overlapping(part.replays.visible.rename({"first_ns": "start_ns", "last_ns": "end_ns"}), part.window)
+    visible = _overlapping(
+        part.replays.visible.rename({"first_ns": "start_ns", "last_ns": "end_ns"}), part.window
+    )
     opaque = _overlapping(part.replays.opaque, part.window)
     rows: list[dict[str, object]] = []
     for number, gpu in enumerate(part.trace.gpus):
@@ -504,7 +559,9 @@ def _gpu_rows(part: _Part) -> pl.DataFrame:
         )
         wall = account.wall.total()
         if wall != account.window_ns:
-            raise AssertionError(f"wall rows of GPU {gpu.key} sum to {wall} ns, its window is {account.window_ns} ns")
+            raise AssertionError(
+                f"wall rows of GPU {gpu.key} sum to {wall} ns, its window is {account.window_ns} ns"
+            )
     types = {"gpu": pl.String, "name": pl.String, "exposed_is_upper_bound": pl.Boolean}
     return pl.DataFrame(rows, schema={key: types.get(key, pl.Int64) for key in rows[0]})
 
@@ -513,7 +570,9 @@ def _overlapping(launches: pl.DataFrame, window: Window) -> dict[int, int]:
     """Return how many graph launches of each GPU have to do with the window; of a whole report: all of them."""
     if window.selector != "kernels":
         near = launches.join(window.pieces, on="gpu", suffix="_piece")
-        touching = (pl.col("start_ns") < pl.col("end_ns_piece")) & (pl.col("end_ns") > pl.col("start_ns_piece"))
+        touching = (pl.col("start_ns") < pl.col("end_ns_piece")) & (
+            pl.col("end_ns") > pl.col("start_ns_piece")
+        )
         launches = near.filter(touching).unique(launches.columns)
     return dict(launches.group_by("gpu").len().iter_rows())
 
@@ -522,7 +581,12 @@ def _process_rows(part: _Part) -> pl.DataFrame:
     trace = part.trace
     keys = [gpu.key for gpu in trace.gpus]
     rows = [
-        (keys[gpu], None if process is None else trace.processes[process].pid, device, None if process is None else trace.processes[process].rank)
+        (
+            keys[gpu],
+            None if process is None else trace.processes[process].pid,
+            device,
+            None if process is None else trace.processes[process].rank,
+        )
         for process, device, gpu in trace.slots.iter_rows()
     ]
     schema = {"gpu": pl.String, "process": pl.Int64, "device": pl.Int64, "rank": pl.Int64}
@@ -557,29 +621,59 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
     per_gpu = _summed(names, ["gpu", "category"])
     unions = pl.DataFrame(
         [
-            (gpu.key, category, account.category_ns(category), account.wall[accounting.WALL_ROWS[i]], account.window_ns)
+            (
+                gpu.key,
+                category,
+                account.category_ns(category),
+                account.wall[accounting.WALL_ROWS[i]],
+                account.window_ns,
+            )
             for part in parts
             for number, gpu in enumerate(part.trace.gpus)
             for account in (part.accounts.get(number, Account()),)
             for i, category in enumerate(ALL_CATEGORIES)
         ],
-        schema={"gpu": pl.String, "category": pl.String, "busy_ns": pl.Int64, "wall_ns": pl.Int64, "window_ns": pl.Int64},
+        schema={
+            "gpu": pl.String,
+            "category": pl.String,
+            "busy_ns": pl.Int64,
+            "wall_ns": pl.Int64,
+            "window_ns": pl.Int64,
+        },
         orient="row",
     )
     durations = pl.concat([_keyed(part, part.durations) for part in parts])
     per_gpu = per_gpu.join(unions.drop("window_ns"), on=["gpu", "category"], how="left")
     measures = ["kernel_count", "kernel_ns", "busy_ns", "wall_ns"]
-    overall = per_gpu.group_by("category").agg(pl.col(measures).sum()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
-    every = pl.concat([per_gpu.select("gpu", "category", *measures), overall.select("gpu", "category", *measures)])
+    overall = (
+        per_gpu.group_by("category").agg(pl.col(measures).sum()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    )
+    every = pl.concat(
+        [per_gpu.select("gpu", "category", *measures), overall.select("gpu", "category", *measures)]
+    )
     total = gpus.select(pl.lit(ALL_GPUS).alias("gpu"), pl.col("kernel_ns").sum(), pl.col("window_ns").sum())
     wholes = pl.concat([gpus.select("gpu", "kernel_ns", "window_ns"), total.unique()])
     shown = _with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
     wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
     spread = _spread(pl.concat([durations, durations.with_columns(pl.lit(ALL_GPUS).alias("gpu"))]))
     joined = (
-        shown.with_columns(wall_share.alias("wall_share"), (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns"))
+        shown.with_columns(
+            wall_share.alias("wall_share"), (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns")
+        )
         .join(spread, on=["gpu", "category"], how="left")
-        .select("gpu", "category", "kernel_count", "kernel_ns", "kernel_share", "busy_ns", "wall_ns", "wall_share", "mean_ns", "median_ns", "max_ns")
+        .select(
+            "gpu",
+            "category",
+            "kernel_count",
+            "kernel_ns",
+            "kernel_share",
+            "busy_ns",
+            "wall_ns",
+            "wall_share",
+            "mean_ns",
+            "median_ns",
+            "max_ns",
+        )
     )
     return _in_gpu_order(joined, gpus, ["kernel_ns", "category"], [True, False])
 
@@ -588,7 +682,10 @@ def _keyed(part: _Part, durations: pl.DataFrame) -> pl.DataFrame:
     keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
     categories = pl.Series(ALL_CATEGORIES)
     return durations.select(
-        keys.gather(durations["gpu"]).alias("gpu"), categories.gather(durations["category"]).alias("category"), "duration_ns", "count"
+        keys.gather(durations["gpu"]).alias("gpu"),
+        categories.gather(durations["category"]).alias("category"),
+        "duration_ns",
+        "count",
     )
 
 
@@ -599,9 +696,12 @@ def _spread(durations: pl.DataFrame) -> pl.DataFrame:
     reached, whole = pl.col("count").cum_sum().over(by), pl.col("count").sum().over(by)
     ranked = ordered.with_columns(reached.alias("reached"), whole.alias("whole"))
     middle = [
-        pl.col("duration_ns").filter(pl.col("reached") >= rank).first() for rank in ((pl.col("whole") + 1) // 2, pl.col("whole") // 2 + 1)
+        pl.col("duration_ns").filter(pl.col("reached") >= rank).first()
+        for rank in ((pl.col("whole") + 1) // 2, pl.col("whole") // 2 + 1)
     ]
-    return ranked.group_by(by).agg(((middle[0] + middle[1]) // 2).alias("median_ns"), pl.col("duration_ns").max().alias("max_ns"))
+    return ranked.group_by(by).agg(
+        ((middle[0] + middle[1]) // 2).alias("median_ns"), pl.col("duration_ns").max().alias("max_ns")
+    )
 
 
 def _wall_rows(part: _Part) -> pl.DataFrame:
@@ -654,7 +754,15 @@ def _inclusive(ranges: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("path").list.unique().alias("range"))
         .explode("range")
     )
-    return _summed(named, by).sort("report", "gpu", "process", "kernel_ns", "range", "category", descending=[False, False, False, True, False, False])
+    return _summed(named, by).sort(
+        "report",
+        "gpu",
+        "process",
+        "kernel_ns",
+        "range",
+        "category",
+        descending=[False, False, False, True, False, False],
+    )
 
 
 def _kernel_rows(names: pl.DataFrame) -> pl.DataFrame:
@@ -675,10 +783,14 @@ def _unclassified(names: pl.DataFrame) -> list[ReportWarning]:
         return []
     count = int(mine["kernel_count"].sum())
     shown = ", ".join(" ".join(name.split())[:60] for name in mine["name"].head(UNCLASSIFIED_SHOWN))
-    return [warn("unclassified", count, f"{count} kernels of {mine.height} names, the longest-running {shown}")]
+    return [
+        warn("unclassified", count, f"{count} kernels of {mine.height} names, the longest-running {shown}")
+    ]
 
 
-def _in_gpu_order(frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:
+def _in_gpu_order(
+    frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]
+) -> pl.DataFrame:
     order = {gpu: i for i, gpu in enumerate([*gpus["gpu"], ALL_GPUS])}
     place = pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)
     return frame.sort(place, *(pl.col(c) for c in then), descending=[False, *descending])

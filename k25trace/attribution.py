@@ -128,12 +128,16 @@ class Attribution:
         launch_path = of_nodes(self._node_paths, operations["stack"]).fill_null(ROOT)
         if operations["graph_node"].null_count() == operations.height:
             return operations.with_columns(
-                pl.lit(None, pl.Int32).alias("captured"), launch_path.alias("path"), pl.lit(value=False).alias("via_capture")
+                pl.lit(None, pl.Int32).alias("captured"),
+                launch_path.alias("path"),
+                pl.lit(value=False).alias("via_capture"),
             )
         captured = operations.select("process", pl.col("graph_node").alias("node")).join(
             self._captured_nodes, on=["process", "node"], how="left", maintain_order="left"
         )["captured"]
-        operations = operations.with_columns(captured, launch_path.alias("launch_path"), self._shared(operations).alias("shared"))
+        operations = operations.with_columns(
+            captured, launch_path.alias("launch_path"), self._shared(operations).alias("shared")
+        )
         case = ["launch_path", "shared", "captured"]
         cases = operations.select(case).unique().drop_nulls("captured")
         paths = [self._extended(*row) for row in cases.iter_rows()]
@@ -174,7 +178,9 @@ class Attribution:
         """
         nodes = self.nesting.nodes.with_row_index("node")
         found = pl.repeat(None, nodes.height, dtype=pl.Int64, eager=True)
-        for level in nodes.filter(pl.col("depth") > 0).sort("depth").partition_by("depth", maintain_order=True):
+        for level in (
+            nodes.filter(pl.col("depth") > 0).sort("depth").partition_by("depth", maintain_order=True)
+        ):
             own = level["range"].cast(pl.Int64).set(~is_match.gather(level["range"]), None)
             outer = of_nodes(found, level["parent"])
             found = found.scatter(level["node"], outer.zip_with(outer.is_not_null(), own))
@@ -209,15 +215,21 @@ class Attribution:
             for stack, began_ns in distinct.iter_rows()
         ]
         distinct = distinct.with_columns(pl.Series("captured", ids, dtype=pl.Int32))
-        captured = cases.join(distinct, on=["stack", "began"], how="left", nulls_equal=True, maintain_order="left")
-        return moments.select("process", "node").with_columns(captured["captured"], self._is_late(moments).alias("late"))
+        captured = cases.join(
+            distinct, on=["stack", "began"], how="left", nulls_equal=True, maintain_order="left"
+        )
+        return moments.select("process", "node").with_columns(
+            captured["captured"], self._is_late(moments).alias("late")
+        )
 
     def _is_late(self, moments: pl.DataFrame) -> pl.Series:
         """Return which captures were not recorded: at an unknown moment, or before the clock and every range began."""
         early = (moments["at_ns"] < 0).fill_null(value=True)
         if not early.any():
             return early
-        ranges = self.trace.ranges.filter("push_pop").sort("row")  # of all domains: whoever owns, they were recorded
+        ranges = self.trace.ranges.filter("push_pop").sort(
+            "row"
+        )  # of all domains: whoever owns, they were recorded
         return early & (nest(ranges).at(moments) == NO_STACK)
 
     def _shared(self, operations: pl.DataFrame) -> pl.Series:
@@ -229,7 +241,11 @@ class Attribution:
             for stack in stacks.to_list()
         ]
         mapping = pl.DataFrame([stacks.alias("stack"), pl.Series("shared", codes, dtype=ID)])
-        return operations.select("stack").join(mapping, on="stack", how="left", maintain_order="left")["shared"].fill_null(0)
+        return (
+            operations.select("stack")
+            .join(mapping, on="stack", how="left", maintain_order="left")["shared"]
+            .fill_null(0)
+        )
 
     @cached_property
     def _shared_interner(self) -> Interner[frozenset[int]]:
@@ -255,7 +271,9 @@ class Attribution:
         return down_the_tree(self.nesting, self.push_pop.select("name", "domain"), self._paths)
 
 
-def down_the_tree(nesting: Nesting, keys: pl.DataFrame, interner: Interner[tuple[int, int, int]]) -> pl.Series:
+def down_the_tree(
+    nesting: Nesting, keys: pl.DataFrame, interner: Interner[tuple[int, int, int]]
+) -> pl.Series:
     """Intern every node by its parent's number and its range's keys, from the outermost level down."""
     nodes = nesting.nodes.with_row_index("node")
     found = pl.repeat(ROOT, nodes.height, dtype=ID, eager=True)
@@ -263,10 +281,14 @@ def down_the_tree(nesting: Nesting, keys: pl.DataFrame, interner: Interner[tuple
     for depth in range(1, (deepest if isinstance(deepest, int) else 0) + 1):
         level = nodes.filter(pl.col("depth") == depth)
         parents = of_nodes(found, level["parent"]).fill_null(ROOT)
-        keyed = pl.DataFrame([parents.alias("parent"), *(keys[c].gather(level["range"]) for c in keys.columns)])
+        keyed = pl.DataFrame(
+            [parents.alias("parent"), *(keys[c].gather(level["range"]) for c in keys.columns)]
+        )
         distinct = keyed.unique(maintain_order=True)
         numbers = pl.Series("number", [interner.id(row) for row in distinct.iter_rows()], dtype=ID)
-        numbered = keyed.join(distinct.with_columns(numbers), on=keyed.columns, how="left", maintain_order="left")
+        numbered = keyed.join(
+            distinct.with_columns(numbers), on=keyed.columns, how="left", maintain_order="left"
+        )
         found = found.scatter(level["node"], numbered["number"])
     return found
 
@@ -284,8 +306,16 @@ def with_key(frame: pl.DataFrame) -> pl.DataFrame:
     narrow = frame.select(correlation.is_between(0, (1 << _CORRELATION_BITS) - 1).all()).item()
     # CUPTI's ids are 32-bit; a wider one (no nsys writes it) is hashed into the bits beside theirs.
     wide = correlation.hash() % (1 << (_CORRELATION_BITS - 1)) + (1 << (_CORRELATION_BITS - 1))
-    low = correlation if narrow else pl.when(correlation.is_between(0, (1 << (_CORRELATION_BITS - 1)) - 1)).then(correlation).otherwise(wide.cast(pl.Int64))
-    return frame.with_columns((pl.col("process").cast(pl.Int64) * (1 << _CORRELATION_BITS) + low).alias("key"))
+    low = (
+        correlation
+        if narrow
+        else pl.when(correlation.is_between(0, (1 << (_CORRELATION_BITS - 1)) - 1))
+        .then(correlation)
+        .otherwise(wide.cast(pl.Int64))
+    )
+    return frame.with_columns(
+        (pl.col("process").cast(pl.Int64) * (1 << _CORRELATION_BITS) + low).alias("key")
+    )
 
 
 def capture_moments(graph_nodes: pl.DataFrame) -> pl.DataFrame:
@@ -320,4 +350,3 @@ def capture_moments(graph_nodes: pl.DataFrame) -> pl.DataFrame:
         chain = chain.with_columns(pl.coalesce(step, pl.col("origin")).alias("origin"))
     ends = nodes.select("process", pl.col("node").alias("origin"), "thread", "at_ns")
     return chain.join(ends, on=["process", "origin"], how="left", maintain_order="left").drop("origin")
-

@@ -29,7 +29,11 @@ END_SLACK_NS = 1_000_000
 def opaque_replays(found: Replays) -> list[ReportWarning]:
     """Warn of graph launches whose kernels the report does not contain."""
     count = found.opaque.height
-    return [warn("opaque-graphs", count, f"{count} CUDA graph launches without kernels in the report")] if count else []
+    return (
+        [warn("opaque-graphs", count, f"{count} CUDA graph launches without kernels in the report")]
+        if count
+        else []
+    )
 
 
 def open_ranges(trace: Trace) -> list[ReportWarning]:
@@ -61,10 +65,18 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
     ends = [trace.duration_ns or 0, trace.survey["last_ns"].max() or 0, trace.launches["end_ns"].max() or 0]
     end = trace.duration_ns if trace.duration_ns is not None else max(e for e in ends if isinstance(e, int))
     keys = ["process", "correlation"]
-    calls = calls.filter(pl.col("start_ns") < end - END_SLACK_NS).join(trace.kernels, on=keys, how="anti").join(trace.unusable, on=keys, how="anti")
+    calls = (
+        calls.filter(pl.col("start_ns") < end - END_SLACK_NS)
+        .join(trace.kernels, on=keys, how="anti")
+        .join(trace.unusable, on=keys, how="anti")
+    )
     during = capture_in_progress(trace, calls.select("thread", pl.col("start_ns").alias("at_ns")))
     count = calls.filter(during.is_null()).select(keys).unique().height
-    return [warn("launches-without-kernels", count, f"{count} kernel launches without a kernel")] if count else []
+    return (
+        [warn("launches-without-kernels", count, f"{count} kernel launches without a kernel")]
+        if count
+        else []
+    )
 
 
 def incomplete_capture(trace: Trace) -> list[ReportWarning]:
@@ -74,8 +86,12 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     parents = nesting.nodes["parent"].unique()
     inner = nesting.nodes.filter(pl.col("depth") > 0)["range"].unique()
     outer = nesting.nodes["range"].gather(parents.filter(parents >= 0)).unique()
-    leaves = ranges.with_row_index("leaf").filter(pl.col("leaf").is_in(inner.to_list()) & ~pl.col("leaf").is_in(outer.to_list()))
-    leaves = leaves.select("leaf", "process", "thread", "end_ns", pl.col("start_ns").alias("at_ns")).sort("at_ns")
+    leaves = ranges.with_row_index("leaf").filter(
+        pl.col("leaf").is_in(inner.to_list()) & ~pl.col("leaf").is_in(outer.to_list())
+    )
+    leaves = leaves.select("leaf", "process", "thread", "end_ns", pl.col("start_ns").alias("at_ns")).sort(
+        "at_ns"
+    )
     called = (
         trace.launches.select("thread", pl.col("start_ns").alias("at_ns"))
         .sort("at_ns")
@@ -93,7 +109,9 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     )
     if judged.height == 0:
         return []
-    shares = ", ".join(f"{empty:.0%} of {count:,}" for count, empty in judged.select("count", "empty").iter_rows())
+    shares = ", ".join(
+        f"{empty:.0%} of {count:,}" for count, empty in judged.select("count", "empty").iter_rows()
+    )
     seen = f"events were lost in {judged.height} processes ({shares} innermost NVTX ranges hold no API call)"
     return [warn("incomplete-capture", judged.height, seen)]
 
@@ -106,7 +124,11 @@ def stream_overlap(trace: Trace) -> list[ReportWarning]:
     same_lane = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in keys)
     begins = pl.col("start_ns") < pl.col("end_ns").shift(1)
     count = ordered.select((same_lane & begins).fill_null(value=False).sum()).item()
-    return [warn("stream-overlap", count, f"{count} kernels overlap the one before on their stream")] if count else []
+    return (
+        [warn("stream-overlap", count, f"{count} kernels overlap the one before on their stream")]
+        if count
+        else []
+    )
 
 
 def _launching_processes(trace: Trace) -> list[int]:

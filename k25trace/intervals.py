@@ -134,7 +134,9 @@ class _Axis:
         columns = [c for c in self.keys.columns if c]
         if columns:
             numbered = self.keys.with_row_index("code")
-            codes = other.keys.join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)["code"]
+            codes = other.keys.join(
+                numbered, on=columns, how="left", maintain_order="left", nulls_equal=True
+            )["code"]
         else:
             codes = pl.repeat(0, other.keys.height, eager=True)
         return codes.cast(pl.Int64).gather(code) * (1 << self.shift) + position % (1 << self.shift)
@@ -154,7 +156,9 @@ def _on_one_line(intervals: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFra
     keys = frame.select(by).unique().sort(by) if by else pl.DataFrame({"": [0]})
     if keys.height > 1:
         numbered = keys.with_row_index("code")
-        code = frame.select(by).join(numbered, on=list(by), how="left", maintain_order="left", nulls_equal=True)["code"]
+        code = frame.select(by).join(
+            numbered, on=list(by), how="left", maintain_order="left", nulls_equal=True
+        )["code"]
         code = code.cast(pl.Int64)
     else:
         code = pl.repeat(0, frame.height, dtype=pl.Int64, eager=True)

@@ -96,7 +96,9 @@ def nest(ranges: pl.DataFrame) -> Nesting:
         nodes = pl.DataFrame(schema={"parent": pl.Int64, "range": pl.UInt32, "depth": pl.Int64})
         return Nesting(nodes, pl.DataFrame(schema={"thread": pl.UInt32, "at_ns": pl.Int64, "node": pl.Int64}))
     scanned, odd = _scan(events, min(deepest, DEEPEST_SCAN))
-    opened = scanned.filter("opens").select(pl.col("range"), pl.col("outer").alias("parent"), pl.col("level").alias("depth"))
+    opened = scanned.filter("opens").select(
+        pl.col("range"), pl.col("outer").alias("parent"), pl.col("level").alias("depth")
+    )
     # A range that is not scanned keeps the node of its own number, unused, so that node numbers are range numbers.
     nodes = (
         pl.select(pl.int_range(ranges.height, dtype=pl.UInt32).alias("range"))
@@ -104,12 +106,16 @@ def nest(ranges: pl.DataFrame) -> Nesting:
         .select(pl.col("parent").fill_null(NO_STACK), "range", pl.col("depth").fill_null(0).cast(pl.Int64))
     )
     segments = scanned.select(
-        "thread", "at_ns", pl.when("opens").then(pl.col("range").cast(pl.Int64)).otherwise("outer").alias("node")
+        "thread",
+        "at_ns",
+        pl.when("opens").then(pl.col("range").cast(pl.Int64)).otherwise("outer").alias("node"),
     )
     if odd.len():
         more_nodes, more_segments = _sweep(events.filter(pl.col("thread").is_in(odd)), nodes.height)
         nodes, segments = pl.concat([nodes, more_nodes]), pl.concat([segments, more_segments])
-    last_of_instant = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(-1)) for c in ("thread", "at_ns"))
+    last_of_instant = pl.any_horizontal(
+        pl.col(c).ne_missing(pl.col(c).shift(-1)) for c in ("thread", "at_ns")
+    )
     return Nesting(nodes, segments.filter(last_of_instant).sort("thread", "at_ns"))
 
 
@@ -118,17 +124,34 @@ def _events(ranges: pl.DataFrame) -> pl.DataFrame:
 
     At one instant ranges close before others open, inner before outer; longer ones open first, then by row.
     """
-    real = ranges.select("thread", "start_ns", "end_ns").with_row_index("range").filter(pl.col("end_ns") > pl.col("start_ns"))
+    real = (
+        ranges.select("thread", "start_ns", "end_ns")
+        .with_row_index("range")
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+    )
     number = pl.col("range").cast(pl.Int64)
     sides = [
-        real.select("thread", pl.col(at).alias("at_ns"), pl.lit(opens).alias("opens"), (-pl.col(other)).alias("first"), (number if opens else -number).alias("then"), "range")
+        real.select(
+            "thread",
+            pl.col(at).alias("at_ns"),
+            pl.lit(opens).alias("opens"),
+            (-pl.col(other)).alias("first"),
+            (number if opens else -number).alias("then"),
+            "range",
+        )
         for at, other, opens in (("start_ns", "end_ns", True), ("end_ns", "start_ns", False))
     ]
     depth = (pl.col("opens").cast(pl.Int64) * 2 - 1).cum_sum()
     return (
         pl.concat(sides)
         .sort("thread", "at_ns", "opens", "first", "then")
-        .select("thread", "at_ns", "opens", "range", pl.when("opens").then(depth).otherwise(depth + 1).alias("level"))
+        .select(
+            "thread",
+            "at_ns",
+            "opens",
+            "range",
+            pl.when("opens").then(depth).otherwise(depth + 1).alias("level"),
+        )
     )
 
 

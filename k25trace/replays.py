@@ -43,12 +43,18 @@ def replays(trace: Trace) -> Replays:
         .unique(_KEY, keep="first", maintain_order=True)
     )
     # One inside a stream capture adds a child graph and launches nothing.
-    bare = bare.filter(capture_in_progress(trace, bare.select("thread", pl.col("start_ns").alias("at_ns"))).is_null())
+    bare = bare.filter(
+        capture_in_progress(trace, bare.select("thread", pl.col("start_ns").alias("at_ns"))).is_null()
+    )
     shown = [visible.select("gpu", "first_ns", "last_ns")]
     if bare.height:
         placed = _with_gpu(trace, bare)
         # What left operations with unusable times is no secret of the graph, and tells nothing of when it ran.
-        shown.append(placed.join(trace.unusable, on=_KEY, how="semi").select("gpu", first_ns="end_ns", last_ns="end_ns"))
+        shown.append(
+            placed.join(trace.unusable, on=_KEY, how="semi").select(
+                "gpu", first_ns="end_ns", last_ns="end_ns"
+            )
+        )
         unseen = placed.join(trace.unusable, on=_KEY, how="anti")
         # A report with graph-level rows says when replays ran; a launch without one ran at no time it knows of.
         nowhere = unseen.select("gpu", start_ns="end_ns", end_ns="end_ns", bounded=pl.lit(value=False))
@@ -63,7 +69,9 @@ def capture_in_progress(trace: Trace, instants: pl.DataFrame) -> pl.Series:
     """
     calls = pl.concat(
         [
-            trace.calls(kind).filter(~pl.col("failed")).select("thread", pl.col("start_ns").alias("at_ns"), pl.lit(begins).alias("begins"))
+            trace.calls(kind)
+            .filter(~pl.col("failed"))
+            .select("thread", pl.col("start_ns").alias("at_ns"), pl.lit(begins).alias("begins"))
             for kind, begins in (("begin_capture", True), ("end_capture", False))
         ]
     ).sort("thread", "at_ns", maintain_order=True)
@@ -76,19 +84,29 @@ def capture_in_progress(trace: Trace, instants: pl.DataFrame) -> pl.Series:
         elif mine:
             mine.pop()
         in_progress.append(mine[-1] if mine else None)
-    changes = calls.select("thread", "at_ns", pl.Series("began", in_progress, dtype=pl.Int64)).sort("at_ns", maintain_order=True)
+    changes = calls.select("thread", "at_ns", pl.Series("began", in_progress, dtype=pl.Int64)).sort(
+        "at_ns", maintain_order=True
+    )
     asked = instants.select("thread", "at_ns").with_row_index("position")
-    found = asked.drop_nulls().sort("at_ns").join_asof(changes, on="at_ns", by="thread", check_sortedness=False)
-    return asked.join(found.select("position", "began"), on="position", how="left", maintain_order="left")["began"]
+    found = (
+        asked.drop_nulls().sort("at_ns").join_asof(changes, on="at_ns", by="thread", check_sortedness=False)
+    )
+    return asked.join(found.select("position", "began"), on="position", how="left", maintain_order="left")[
+        "began"
+    ]
 
 
 def _may_run(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
     """Return when launches without any record may have run: from the end of the call to the earliest sign of an end."""
     asked = bare.with_columns(pl.col("end_ns").alias("at_ns")).sort("at_ns").with_row_index("call")
-    synchronizing = trace.calls("synchronize").select("process", pl.col("start_ns").alias("at_ns"), pl.col("end_ns").alias("sign_ns"))
+    synchronizing = trace.calls("synchronize").select(
+        "process", pl.col("start_ns").alias("at_ns"), pl.col("end_ns").alias("sign_ns")
+    )
     ends = [_next(asked, synchronizing, "process")]
     for chunk in (trace.copies, trace.graph_traces, *trace.kernel_chunks()):
-        begins = chunk.select("process", "gpu", pl.col("start_ns").alias("at_ns"), pl.col("start_ns").alias("sign_ns"))
+        begins = chunk.select(
+            "process", "gpu", pl.col("start_ns").alias("at_ns"), pl.col("start_ns").alias("sign_ns")
+        )
         ends.append(_next(asked, begins, ["process", "gpu"]))
     end = pl.select(pl.min_horizontal(*ends)).to_series()
     return asked.select(
@@ -110,19 +128,26 @@ def _next(asked: pl.DataFrame, signs: pl.DataFrame, by: str | list[str]) -> pl.S
 
 def _with_gpu(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
     """Add the GPU of each launch: its process's only one, else that of its thread's nearest launch, earlier first."""
-    used = pl.concat([f.select("process", "gpu") for f in (trace.copies, trace.graph_traces, trace.slots)]).unique()
+    used = pl.concat(
+        [f.select("process", "gpu") for f in (trace.copies, trace.graph_traces, trace.slots)]
+    ).unique()
     lowest = used.group_by("process").agg(pl.col("gpu").min().alias("gpu"), pl.len().alias("count"))
     known = bare.select("process").join(lowest, on="process", how="left", maintain_order="left")
     if not (known["count"] > 1).any():
         return bare.with_columns(known["gpu"])
     operations = pl.concat([f.select(*_KEY, "gpu", "start_ns") for f in (trace.kernels, trace.copies)])
     operations = operations.sort("start_ns", maintain_order=True).unique(_KEY, keep="first").drop("start_ns")
-    near = trace.launches.join(operations, on=_KEY).select("thread", pl.col("start_ns").alias("at_ns"), "gpu").sort("at_ns")
+    near = (
+        trace.launches.join(operations, on=_KEY)
+        .select("thread", pl.col("start_ns").alias("at_ns"), "gpu")
+        .sort("at_ns")
+    )
     asked = bare.select("thread", pl.col("start_ns").alias("at_ns")).with_row_index("position").sort("at_ns")
     found = [
-        asked.join_asof(near, on="at_ns", by="thread", strategy=strategy, check_sortedness=False).sort("position")["gpu"]
+        asked.join_asof(near, on="at_ns", by="thread", strategy=strategy, check_sortedness=False).sort(
+            "position"
+        )["gpu"]
         for strategy in ("backward", "forward")
     ]
     nearest = pl.coalesce(found[0], found[1], known["gpu"]).alias("gpu")
     return bare.with_columns(nearest)
-

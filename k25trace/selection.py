@@ -40,7 +40,9 @@ class Bounds:
         """Return the bounds that ``A:B`` names; each side is a number with an optional unit (ns, us, ms, s) or empty."""
         sides = text.split(":")
         if len(sides) != 2:
-            raise UsageError(f"--window {text}: not of the form A:B", "such as 1.2s:1.5s, 1200ms: or :5000000 (ns)")
+            raise UsageError(
+                f"--window {text}: not of the form A:B", "such as 1.2s:1.5s, 1200ms: or :5000000 (ns)"
+            )
         start, end = (parse_ns(side) if side.strip() else None for side in sides)
         if start is not None and end is not None and end <= start:
             raise UsageError(f"--window {text}: it ends before it starts")
@@ -94,18 +96,26 @@ def kernel_window(trace: Trace, found: Replays, bounds: Bounds | None = None) ->
     last = pl.concat([trace.survey["last_ns"], ran["end_ns"]]).max()
     start, end = _int(first), _int(last)
     if bounds is not None:
-        asked = (start if bounds.start_ns is None else bounds.start_ns, end if bounds.end_ns is None else bounds.end_ns)
+        asked = (
+            start if bounds.start_ns is None else bounds.start_ns,
+            end if bounds.end_ns is None else bounds.end_ns,
+        )
         if asked[1] <= asked[0] or asked[0] > end or asked[1] <= start:
             raise CannotAnswer(
-                f"{trace.path}: no kernel runs in the window {asked[0]}:{asked[1]} (ns)", f"kernels run in {start}:{end}"
+                f"{trace.path}: no kernel runs in the window {asked[0]}:{asked[1]} (ns)",
+                f"kernels run in {start}:{end}",
             )
         start, end = asked
     gpus = pl.DataFrame({"gpu": range(len(trace.gpus))}, schema={"gpu": trace.slots.schema["gpu"]})
-    pieces = gpus.with_columns(pl.lit(start, pl.Int64).alias("start_ns"), pl.lit(end, pl.Int64).alias("end_ns"))
+    pieces = gpus.with_columns(
+        pl.lit(start, pl.Int64).alias("start_ns"), pl.lit(end, pl.Int64).alias("end_ns")
+    )
     return Window(pieces, "kernels" if bounds is None else "window", cuts=bounds is not None)
 
 
-def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = None) -> tuple[Window, pl.Series]:
+def select_range(
+    attribution: Attribution, glob: str, bounds: Bounds | None = None
+) -> tuple[Window, pl.Series]:
     """Return the window that the ranges matching a pattern project onto each GPU, and which kernels are inside.
 
     Parameters
@@ -141,14 +151,24 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
         .group_by("gpu", "kind", "instance", "replay")
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     )
-    selected = pl.repeat(value=False, n=kernels.height, eager=True).scatter(found[0]["position"].unique(), True)  # noqa: FBT003
+    selected = pl.repeat(value=False, n=kernels.height, eager=True).scatter(
+        found[0]["position"].unique(), True
+    )  # noqa: FBT003
     if not selected.any():
         raise CannotAnswer(f"{path}: no kernel was launched inside a range {glob}")
     pieces = union(spans, ["gpu"])
     if pieces.height == 0:  # all that was selected lasts no time
-        pieces = spans.group_by("gpu").agg(pl.col("start_ns").min(), pl.col("start_ns").min().alias("end_ns")).sort("gpu")
+        pieces = (
+            spans.group_by("gpu")
+            .agg(pl.col("start_ns").min(), pl.col("start_ns").min().alias("end_ns"))
+            .sort("gpu")
+        )
     if bounds is not None:
-        pieces = clip(pieces, bounds.start_ns if bounds.start_ns is not None else _int(pieces["start_ns"].min()), bounds.end_ns if bounds.end_ns is not None else _int(pieces["end_ns"].max()))
+        pieces = clip(
+            pieces,
+            bounds.start_ns if bounds.start_ns is not None else _int(pieces["start_ns"].min()),
+            bounds.end_ns if bounds.end_ns is not None else _int(pieces["end_ns"].max()),
+        )
         if pieces.height == 0:
             raise CannotAnswer(f"{path}: no range {glob} has kernels in that window")
     return Window(pieces, "range", cuts=bounds is not None, pattern=glob), selected
@@ -160,41 +180,70 @@ def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame
     present = attribution.owning["name"].unique().to_list()
     matching = [name for name in present if fnmatchcase(names[name], glob)]
     if not matching:
-        shown = ", ".join(sorted({re.sub(r"\s+", " ", names[name])[:40] for name in present})[:_PRESENT_SHOWN])
+        shown = ", ".join(
+            sorted({re.sub(r"\s+", " ", names[name])[:40] for name in present})[:_PRESENT_SHOWN]
+        )
         raise CannotAnswer(
             f"{attribution.trace.path}: no NVTX range matches {glob}",
-            f"ranges in this report: {shown}, ..." if present else "the report has no NVTX range; capture with --trace=cuda,nvtx",
+            f"ranges in this report: {shown}, ..."
+            if present
+            else "the report has no NVTX range; capture with --trace=cuda,nvtx",
         )
     return lambda ranges: ranges["name"].is_in(matching)
 
 
-def _instances(attribution: Attribution, operations: pl.DataFrame, matches: Callable[[pl.DataFrame], pl.Series]) -> pl.DataFrame:
+def _instances(
+    attribution: Attribution, operations: pl.DataFrame, matches: Callable[[pl.DataFrame], pl.Series]
+) -> pl.DataFrame:
     """Return which operation belongs to which matching instance: position, gpu, start_ns, end_ns, kind, instance, replay.
 
     Of nested matching instances the outermost stands for all: its span holds theirs.
     """
     is_match = matches(attribution.push_pop)
     outermost = attribution.outermost(is_match)
-    by_stack = pl.Series([*outermost, None], dtype=pl.Int64).gather(operations["stack"].replace(NO_STACK, len(outermost)))
+    by_stack = pl.Series([*outermost, None], dtype=pl.Int64).gather(
+        operations["stack"].replace(NO_STACK, len(outermost))
+    )
     in_capture = [next((r for r in members if is_match[r]), None) for members in attribution.captures]
     by_capture = pl.Series([*in_capture, None], dtype=pl.Int64).gather(
         operations["captured"].cast(pl.Int64).fill_null(len(in_capture))
     )
     numbered = operations.with_row_index("position")
-    shown = numbered.select("position", "gpu", "start_ns", "end_ns", "correlation", by_stack.alias("at_launch"), by_capture.alias("at_capture"))
+    shown = numbered.select(
+        "position",
+        "gpu",
+        "start_ns",
+        "end_ns",
+        "correlation",
+        by_stack.alias("at_launch"),
+        by_capture.alias("at_capture"),
+    )
     columns = ("position", "gpu", "start_ns", "end_ns")
     launched = shown.filter(pl.col("at_launch").is_not_null()).select(
-        *columns, pl.lit(0).alias("kind"), pl.col("at_launch").alias("instance"), pl.lit(0, pl.Int64).alias("replay")
+        *columns,
+        pl.lit(0).alias("kind"),
+        pl.col("at_launch").alias("instance"),
+        pl.lit(0, pl.Int64).alias("replay"),
     )
     captured = shown.filter(pl.col("at_launch").is_null() & pl.col("at_capture").is_not_null()).select(
-        *columns, pl.lit(1).alias("kind"), pl.col("at_capture").alias("instance"), pl.col("correlation").alias("replay")
+        *columns,
+        pl.lit(1).alias("kind"),
+        pl.col("at_capture").alias("instance"),
+        pl.col("correlation").alias("replay"),
     )
     across = attribution.owning.filter(~pl.col("push_pop")).pipe(lambda frame: frame.filter(matches(frame)))
     spanned = [
         numbered.filter(
             (pl.col("process") == process) & (pl.col("launch_ns") >= start) & (pl.col("launch_ns") < end)
-        ).select(*columns, pl.lit(2).alias("kind"), pl.lit(number, pl.Int64).alias("instance"), pl.lit(0, pl.Int64).alias("replay"))
-        for number, (process, start, end) in enumerate(across.select("process", "start_ns", "end_ns").iter_rows())
+        ).select(
+            *columns,
+            pl.lit(2).alias("kind"),
+            pl.lit(number, pl.Int64).alias("instance"),
+            pl.lit(0, pl.Int64).alias("replay"),
+        )
+        for number, (process, start, end) in enumerate(
+            across.select("process", "start_ns", "end_ns").iter_rows()
+        )
     ]
     return pl.concat([launched, captured, *spanned])
 

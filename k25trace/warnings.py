@@ -19,7 +19,9 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "incomplete-capture": Kind(
-        "error", "processes", "nsys lost events: every figure is of what is left; capture again, with --capture-range"
+        "error",
+        "processes",
+        "nsys lost events: every figure is of what is left; capture again, with --capture-range",
     ),
     "no-kernels": Kind("error", "reports", "this report adds nothing to any figure"),
     "dropped-events": Kind("error", "messages", "kernels may be missing: every figure is a lower bound"),
@@ -57,8 +59,12 @@ KINDS: dict[str, Kind] = {
     "unclassified": Kind("warning", "kernels", "no rule matches their names; extend the rules with --rules"),
     "diagnostics": Kind("warning", "messages", "nsys itself reports trouble with this capture"),
     "clock-unaligned": Kind("warning", "reports", "instants of different reports are not comparable"),
-    "assumed-device": Kind("info", "GPUs", "device ordinals are taken as physical GPUs: the report has no device map"),
-    "schema-newer": Kind("info", "reports", "written by a newer nsys than this program knows: columns are read by name"),
+    "assumed-device": Kind(
+        "info", "GPUs", "device ordinals are taken as physical GPUs: the report has no device map"
+    ),
+    "schema-newer": Kind(
+        "info", "reports", "written by a newer nsys than this program knows: columns are read by name"
+    ),
 }
 
 

@@ -12,29 +12,60 @@ from k25trace.report.choices import By, Format, Request
 def attribute(
     reports: Reports,
     by: Annotated[By, typer.Option(help="What a row is about (table, csv, markdown).")] = By.category,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")] = Format.table,
+    output_format: Annotated[
+        Format, typer.Option("--format", "-f", help="How the result is written.")
+    ] = Format.table,
     range_glob: Annotated[
         str | None,
-        typer.Option("--range", metavar="GLOB", help="Only kernels launched or captured inside ranges of that name, in the time those project onto each GPU."),
+        typer.Option(
+            "--range",
+            metavar="GLOB",
+            help="Only kernels launched or captured inside ranges of that name, in the time those project onto each GPU.",
+        ),
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(metavar="A:B", help="Only that part of the report's clock, such as 1.2s:1.5s; one side may be empty."),
+        typer.Option(
+            metavar="A:B",
+            help="Only that part of the report's clock, such as 1.2s:1.5s; one side may be empty.",
+        ),
     ] = None,
     domain: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only ranges of that NVTX domain own kernels; repeatable. Default: all but NCCL's.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only ranges of that NVTX domain own kernels; repeatable. Default: all but NCCL's.",
+        ),
     ] = None,
-    depth: Annotated[int | None, typer.Option(metavar="N", help="With --by path: keep the N outermost ranges.")] = None,
-    inclusive: Annotated[bool, typer.Option("--inclusive", help="With --by range: time inside a range at any depth.")] = False,
-    per_gpu: Annotated[bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")] = False,
+    depth: Annotated[
+        int | None, typer.Option(metavar="N", help="With --by path: keep the N outermost ranges.")
+    ] = None,
+    inclusive: Annotated[
+        bool, typer.Option("--inclusive", help="With --by range: time inside a range at any depth.")
+    ] = False,
+    per_gpu: Annotated[
+        bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")
+    ] = False,
     top: Annotated[int, typer.Option(metavar="N", help="Rows shown of long tables.")] = 25,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the longest-running kernels of each category.")] = False,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="With --format csv: the # lines that say what it is about.")] = True,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also the longest-running kernels of each category.")
+    ] = False,
+    header: Annotated[
+        bool,
+        typer.Option(
+            "--header/--no-header", help="With --format csv: the # lines that say what it is about."
+        ),
+    ] = True,
     rules: Rules = None,
     max_unclassified: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="Exit 4 if more kernel time than that is unclassified, such as 2%.")
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="Exit 4 if more kernel time than that is unclassified, such as 2%."
+        ),
     ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write every result as a table of a SQLite file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write every result as a table of a SQLite file.")
+    ] = None,
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -51,6 +82,8 @@ def attribute(
     request = Request(by, output_format, per_gpu, inclusive, depth, top or None, verbose, header)
     ranges = request.needs_ranges or save is not None
     ruleset = load_rules(rules or [])
-    analysis = analyse(list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset, ranges=ranges)
+    analysis = analyse(
+        list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset, ranges=ranges
+    )
     write(analysis, request, output, save, force=force)
     check_unclassified(analysis, most)

@@ -13,6 +13,19 @@ Reports = Annotated[
         show_default=False,
     ),
 ]
-Rules = Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE", help="Classification rules that come before the default ones; repeatable.")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there instead of to the terminal; never over an existing file without --force.")]
+Rules = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rules", metavar="FILE", help="Classification rules that come before the default ones; repeatable."
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write there instead of to the terminal; never over an existing file without --force.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace output files that exist.")]

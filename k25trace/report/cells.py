@@ -64,5 +64,8 @@ def cells(frame: pl.DataFrame, without: tuple[str, ...] = ()) -> tuple[list[Colu
     """Return the headings and the texts of the columns that people read."""
     shown = [name for name in COLUMNS if name in frame.columns and name not in without]
     columns = [COLUMNS[name] for name in shown]
-    texts = [[column.text(value) for column, value in zip(columns, row, strict=True)] for row in frame.select(shown).iter_rows()]
+    texts = [
+        [column.text(value) for column, value in zip(columns, row, strict=True)]
+        for row in frame.select(shown).iter_rows()
+    ]
     return columns, texts

@@ -43,7 +43,18 @@ def write(analysis: Analysis, path: Path) -> None:
     try:
         metadata = {"schema": SCHEMA, "k25trace_version": __version__, "time_unit": "ns", "shares": "0 to 1"}
         database["metadata"].insert_all(({"key": k, "value": v} for k, v in metadata.items()), pk="key")
-        for name in ("reports", "windows", "gpus", "processes", "categories", "families", "wall", "ranges", "inclusive", "kernels"):
+        for name in (
+            "reports",
+            "windows",
+            "gpus",
+            "processes",
+            "categories",
+            "families",
+            "wall",
+            "ranges",
+            "inclusive",
+            "kernels",
+        ):
             frame: pl.DataFrame | None = getattr(analysis, name)
             if frame is not None:
                 _insert(database, name, frame)
@@ -59,9 +70,13 @@ def write(analysis: Analysis, path: Path) -> None:
 
 
 def _insert(database: sqlite_utils.Database, name: str, frame: pl.DataFrame) -> None:
-    types = {c: int if dtype.is_integer() or dtype == pl.Boolean else float if dtype.is_float() else str for c, dtype in frame.schema.items()}
+    types = {
+        c: int if dtype.is_integer() or dtype == pl.Boolean else float if dtype.is_float() else str
+        for c, dtype in frame.schema.items()
+    }
     table = database[name]
     table.create(types, pk=_KEYS.get(name))
     table.insert_all(
-        {c: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else v for c, v in row.items()} for row in frame.iter_rows(named=True)
+        {c: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else v for c, v in row.items()}
+        for row in frame.iter_rows(named=True)
     )

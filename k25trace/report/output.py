@@ -14,7 +14,9 @@ from k25trace.taxonomy import UNCLASSIFIED
 from k25trace.units import format_share
 
 
-def write(analysis: Analysis, request: Request, output: Path | None, save: Path | None, *, force: bool) -> None:
+def write(
+    analysis: Analysis, request: Request, output: Path | None, save: Path | None, *, force: bool
+) -> None:
     """Write an analysis as asked for, and save it as a database if asked for; files appear whole or not at all.
 
     Raises
@@ -31,7 +33,9 @@ def write(analysis: Analysis, request: Request, output: Path | None, save: Path 
         if request.output_format is Format.json:
             json_.render(json_.build(analysis), out)
             return
-        frame = rows(analysis, request.by, per_gpu=request.per_gpu, inclusive=request.inclusive, depth=request.depth)
+        frame = rows(
+            analysis, request.by, per_gpu=request.per_gpu, inclusive=request.inclusive, depth=request.depth
+        )
         if request.output_format is Format.csv:
             csv_.render(analysis, frame, out, header=request.header)
             return
@@ -49,7 +53,9 @@ def check_unclassified(analysis: Analysis, most: float | None) -> None:
         It is.
     """
     total = int(analysis.gpus["kernel_ns"].sum())
-    mine = analysis.categories.filter((analysis.categories["gpu"] == "all") & (analysis.categories["category"] == UNCLASSIFIED))
+    mine = analysis.categories.filter(
+        (analysis.categories["gpu"] == "all") & (analysis.categories["category"] == UNCLASSIFIED)
+    )
     share = int(mine["kernel_ns"].sum()) / total if total else 0.0
     if most is not None and share > most:
         raise BudgetExceeded(

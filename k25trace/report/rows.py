@@ -51,13 +51,17 @@ def rows(
     if by is By.category:
         return analysis.categories.filter((pl.col("gpu") == ALL_GPUS) != per_gpu)
     if by is By.family:
-        return _by_gpu_or_all(analysis.families.drop("kernel_share"), ["category", "family"], analysis, per_gpu=per_gpu)
+        return _by_gpu_or_all(
+            analysis.families.drop("kernel_share"), ["category", "family"], analysis, per_gpu=per_gpu
+        )
     return _ranges(analysis, by, per_gpu=per_gpu, inclusive=inclusive, depth=depth)
 
 
 def top_kernels(analysis: Analysis, category: str, count: int) -> pl.DataFrame:
     """Return the kernels of a category with the most time."""
-    return _shared(analysis.kernels.filter(pl.col("category") == category).head(count), analysis, per_gpu=False)
+    return _shared(
+        analysis.kernels.filter(pl.col("category") == category).head(count), analysis, per_gpu=False
+    )
 
 
 def rest_of_wall(analysis: Analysis) -> pl.DataFrame:
@@ -88,7 +92,9 @@ def _ranges(analysis: Analysis, by: By, *, per_gpu: bool, inclusive: bool, depth
         named = owned.with_columns(parts.list.join(PATH_SEPARATOR).fill_null(NO_RANGE).alias("path"))
         keys = ["path", "kind", "via"]
     if "range" in named.columns:
-        named = named.with_columns(pl.when(pl.col("range") == "").then(pl.lit(UNNAMED)).otherwise("range").alias("range"))
+        named = named.with_columns(
+            pl.when(pl.col("range") == "").then(pl.lit(UNNAMED)).otherwise("range").alias("range")
+        )
     mostly = (
         named.group_by(*(["gpu"] if per_gpu else []), *keys, "category")
         .agg(pl.col("kernel_ns").sum())
@@ -100,7 +106,9 @@ def _ranges(analysis: Analysis, by: By, *, per_gpu: bool, inclusive: bool, depth
     return summed.join(mostly, on=[*(["gpu"] if per_gpu else []), *keys], how="left", maintain_order="left")
 
 
-def _by_gpu_or_all(frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
+def _by_gpu_or_all(
+    frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool
+) -> pl.DataFrame:
     by = [*(["gpu"] if per_gpu else []), *keys]
     summed = frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
     order = {gpu: i for i, gpu in enumerate(analysis.gpus["gpu"])}

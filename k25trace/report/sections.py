@@ -24,7 +24,9 @@ class Section:
     note: str = ""
 
 
-def sections(analysis: Analysis, by: By, frame: pl.DataFrame, *, top: int | None, verbose: bool) -> list[Section]:
+def sections(
+    analysis: Analysis, by: By, frame: pl.DataFrame, *, top: int | None, verbose: bool
+) -> list[Section]:
     """Return the sections of an output.
 
     Parameters
@@ -36,19 +38,31 @@ def sections(analysis: Analysis, by: By, frame: pl.DataFrame, *, top: int | None
     verbose
         Add the longest-running kernels of each category.
     """
-    per_gpu = "gpu" in frame.columns and by is not By.gpu and frame["gpu"].to_list() != [ALL_GPUS] * frame.height
+    per_gpu = (
+        "gpu" in frame.columns and by is not By.gpu and frame["gpu"].to_list() != [ALL_GPUS] * frame.height
+    )
     limited = frame if top is None or by in {By.category, By.gpu} else frame.head(top)
     hidden = frame.height - limited.height
     note = f"{format_count(hidden)} more rows; --top N shows more, --format csv all" if hidden else ""
     if by is By.category and not per_gpu:
         limited, note = _down_to_the_window(analysis, limited), _COMMUNICATION_NOTE
     columns, texts = cells(limited, without=() if per_gpu or by is By.gpu else ("gpu",))
-    found = [Section(f"By {by.value}" + (", over all GPUs" if by is By.category and not per_gpu else ""), columns, texts, note)]
+    found = [
+        Section(
+            f"By {by.value}" + (", over all GPUs" if by is By.category and not per_gpu else ""),
+            columns,
+            texts,
+            note,
+        )
+    ]
     if by is By.category and not per_gpu:
         found.append(Section("By GPU", *cells(analysis.gpus)))
     if verbose:
         found += [
-            Section(f"Longest-running kernels of {category}", *cells(top_kernels(analysis, category, TOP_KERNELS), ("category",)))
+            Section(
+                f"Longest-running kernels of {category}",
+                *cells(top_kernels(analysis, category, TOP_KERNELS), ("category",)),
+            )
             for category in analysis.categories.filter(pl.col("gpu") == ALL_GPUS)["category"].to_list()
         ]
     return found

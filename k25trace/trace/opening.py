@@ -9,7 +9,13 @@ from k25trace.trace.source import Source
 from k25trace.trace.sqlite import MAGIC, SqliteSource
 
 _REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
-_EXPORT_TABLES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "META_DATA_EXPORT", "NVTX_EVENTS", "ANALYSIS_DETAILS")
+_EXPORT_TABLES = (
+    "CUPTI_ACTIVITY_KIND_",
+    "TARGET_INFO_",
+    "META_DATA_EXPORT",
+    "NVTX_EVENTS",
+    "ANALYSIS_DETAILS",
+)
 
 
 def open_trace(path: str | os.PathLike[str], report: int = 0) -> Trace:

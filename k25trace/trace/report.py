@@ -15,14 +15,23 @@ from k25trace.trace import tables
 from k25trace.trace.gpus import Basis, Gpu, Slot, identify
 from k25trace.trace.interning import ID
 from k25trace.trace.source import Col, Source, decode, read
-from k25trace.trace.tables import DEFAULT_DOMAIN, DOMAIN_CREATE, FAR_FUTURE_NS, NCCL_DOMAIN, PUSH_POP, START_END
+from k25trace.trace.tables import (
+    DEFAULT_DOMAIN,
+    DOMAIN_CREATE,
+    FAR_FUTURE_NS,
+    NCCL_DOMAIN,
+    PUSH_POP,
+    START_END,
+)
 from k25trace.warnings import ReportWarning, warn
 
 NEWEST_SCHEMA = (3, 28)
 """The newest export schema (major, minor) whose tables this package was checked against."""
 
 _RANK = re.compile(r"(?<![\w.-])rank=(\d{1,6})(?!\w)")
-_LOST = re.compile(r"\bdropp?ed\b|\blost\b|\bmissing\b|\bdiscarded\b|\boverflow|\bnot all\b|\bincomplete\b", re.IGNORECASE)
+_LOST = re.compile(
+    r"\bdropp?ed\b|\blost\b|\bmissing\b|\bdiscarded\b|\boverflow|\bnot all\b|\bincomplete\b", re.IGNORECASE
+)
 _QUOTED_CHARACTERS = 300
 
 
@@ -112,7 +121,9 @@ class Trace:
     @cached_property
     def has_graph_traces(self) -> bool:
         """Whether the report has graph-level rows at all, usable or not: newer nsys writes them, 2023.4 does not."""
-        return next(self.source.scan(tables.GRAPH_TRACE_TABLE, [Col("start")], chunk_rows=1), None) is not None
+        return (
+            next(self.source.scan(tables.GRAPH_TRACE_TABLE, [Col("start")], chunk_rows=1), None) is not None
+        )
 
     @cached_property
     def launches(self) -> pl.DataFrame:
@@ -140,7 +151,9 @@ class Trace:
         (``closed`` is false).
         """
         events = self._nvtx_events
-        ranges = events.filter(pl.col("event_type").is_in([PUSH_POP, START_END]) & pl.col("process").is_not_null())
+        ranges = events.filter(
+            pl.col("event_type").is_in([PUSH_POP, START_END]) & pl.col("process").is_not_null()
+        )
         return (
             ranges.join(self._domains, on=["process", "domain_id"], how="left", maintain_order="left")
             .with_columns(
@@ -149,7 +162,18 @@ class Trace:
                 pl.col("end_ns").fill_null(FAR_FUTURE_NS),
             )
             .select(
-                *("row", "push_pop", "process", "thread", "start_ns", "end_ns", "closed", "name", "domain", "is_nccl")
+                *(
+                    "row",
+                    "push_pop",
+                    "process",
+                    "thread",
+                    "start_ns",
+                    "end_ns",
+                    "closed",
+                    "name",
+                    "domain",
+                    "is_nccl",
+                )
             )
         )
 
@@ -158,7 +182,9 @@ class Trace:
     @property
     def processes(self) -> list[Process]:
         """What the ``process`` columns are indices into."""
-        return [Process(tables.os_pid(p), self._ranks.get(i)) for i, p in enumerate(self._ids.processes.values)]
+        return [
+            Process(tables.os_pid(p), self._ranks.get(i)) for i, p in enumerate(self._ids.processes.values)
+        ]
 
     @cached_property
     def gpus(self) -> list[Gpu]:
@@ -181,7 +207,9 @@ class Trace:
     def gpu_names(self) -> list[str | None]:
         """Product name of each of `gpus`, where the report tells."""
         frame = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("cuDevice"), Col("name", "text")])
-        known = {id_: decode(name) for id_, _, name in frame.iter_rows() if name is not None and id_ is not None}
+        known = {
+            id_: decode(name) for id_, _, name in frame.iter_rows() if name is not None and id_ is not None
+        }
         only = next(iter(known.values())) if len(set(known.values())) == 1 else None
         return [known.get(gpu.physical, only) if gpu.physical is not None else only for gpu in self.gpus]
 
@@ -251,9 +279,13 @@ class Trace:
         found: list[ReportWarning] = []
         _, basis = self._identity
         if basis is Basis.ASSUMED:
-            found.append(warn("assumed-device", len(self.gpus), f"{len(self.gpus)} GPUs identified by ordinal"))
+            found.append(
+                warn("assumed-device", len(self.gpus), f"{len(self.gpus)} GPUs identified by ordinal")
+            )
         if basis is Basis.PER_PROCESS:
-            found.append(warn("ambiguous-device", len(self.gpus), f"{len(self.gpus)} processes on one device ordinal"))
+            found.append(
+                warn("ambiguous-device", len(self.gpus), f"{len(self.gpus)} processes on one device ordinal")
+            )
         kernels, copies = self._unusable("kernels").height, self._unusable("copies").height
         if kernels or copies:
             seen = " and ".join(f"{n} {what}" for n, what in ((kernels, "kernels"), (copies, "copies")) if n)
@@ -266,14 +298,20 @@ class Trace:
     @cached_property
     def _diagnostics(self) -> list[ReportWarning]:
         labels = read(self.source, "ENUM_DIAGNOSTIC_SEVERITY_LEVEL", [Col("id"), Col("name", "text")])
-        severity = {1: "info", 2: "warning", 3: "error"} | {i: decode(n).lower() for i, n in labels.drop_nulls().rows()}
+        severity = {1: "info", 2: "warning", 3: "error"} | {
+            i: decode(n).lower() for i, n in labels.drop_nulls().rows()
+        }
         events = read(self.source, "DIAGNOSTIC_EVENT", [Col("severity"), Col("text", "text")])
         texts = [(severity.get(level, "warning"), decode(text or b"")) for level, text in events.iter_rows()]
         serious = [text for level, text in texts if "info" not in level]
         lost = [text for text in serious if _LOST.search(text)]
         other = [text for text in serious if not _LOST.search(text)]
         return [
-            warn(code, len(found), "nsys says: " + " | ".join(" ".join(text.split()) for text in found)[:_QUOTED_CHARACTERS])
+            warn(
+                code,
+                len(found),
+                "nsys says: " + " | ".join(" ".join(text.split()) for text in found)[:_QUOTED_CHARACTERS],
+            )
             for code, found in (("dropped-events", lost), ("diagnostics", other))
             if found
         ]
@@ -371,7 +409,9 @@ class Trace:
 
     def _silent_slots(self, known: set[int | None]) -> list[Slot]:
         """Slots of processes that launched graphs and left no operation: their contexts alone tell the device."""
-        silent = [self._ids.processes.values[p] for p in self.graph_calls["process"].drop_nulls().unique().to_list()]
+        silent = [
+            self._ids.processes.values[p] for p in self.graph_calls["process"].drop_nulls().unique().to_list()
+        ]
         contexts = read(self.source, "TARGET_INFO_CUDA_CONTEXT_INFO", [Col("processId"), Col("deviceId")])
         devices = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
         pids = {p: tables.os_pid(p) for p in silent if p not in known}
@@ -385,7 +425,9 @@ class Trace:
         by_pid = {tables.os_pid(p): p for p in processes if p is not None}
         found: dict[Slot, int] = {}
         for pid, ordinal, gpu, uuid in rows.iter_rows():
-            process = tables.process_of(pid) if pid is not None and pid > tables.LOW_24_BITS else by_pid.get(pid)
+            process = (
+                tables.process_of(pid) if pid is not None and pid > tables.LOW_24_BITS else by_pid.get(pid)
+            )
             index = by_uuid.get(uuid) if gpu is None else gpu
             if process is not None and ordinal is not None and index is not None:
                 found[Slot(process, ordinal)] = index
@@ -396,7 +438,9 @@ class Trace:
         joined = frame.with_columns(pl.col("device").fill_null(0)).join(
             self.slots, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
         )
-        return joined.select("process", "gpu", *(c for c in joined.columns if c not in {"process", "gpu", "device"}))
+        return joined.select(
+            "process", "gpu", *(c for c in joined.columns if c not in {"process", "gpu", "device"})
+        )
 
 
 _SLOT_TIMES = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}

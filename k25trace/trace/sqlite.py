@@ -65,7 +65,9 @@ class SqliteSource:
             return
         chosen = "" if only is None else f" AND {_quoted(only.column)} IN ({','.join(map(str, only.values))})"
         found = [column for column in columns if column.name in present]
-        absent = [pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present]
+        absent = [
+            pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present
+        ]
         sentinel = ", ".join(["0 AS " + _ROW, *(f"{_zero(c)} AS {_quoted(c.name)}" for c in found)])
         wanted = ", ".join(["rowid", *(_expression(c) for c in found)])
         after = -(1 << 63)
@@ -115,7 +117,9 @@ class SqliteSource:
 
     def _query(self, sql: str, batch_rows: int) -> pl.DataFrame:
         if self._connection is None:
-            database = adbc_driver_manager.AdbcDatabase(driver=adbc_driver_sqlite._driver_path(), uri=self._uri)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            database = adbc_driver_manager.AdbcDatabase(
+                driver=adbc_driver_sqlite._driver_path(), uri=self._uri
+            )  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             self._connection = adbc_driver_manager.AdbcConnection(database)
             weakref.finalize(self, _close, self._connection, database)
         statement = adbc_driver_manager.AdbcStatement(self._connection)
@@ -132,7 +136,9 @@ class SqliteSource:
             statement.close()
 
 
-def _close(connection: adbc_driver_manager.AdbcConnection, database: adbc_driver_manager.AdbcDatabase) -> None:
+def _close(
+    connection: adbc_driver_manager.AdbcConnection, database: adbc_driver_manager.AdbcDatabase
+) -> None:
     connection.close()
     database.close()
 

@@ -132,7 +132,17 @@ def copies(source: Source, ids: Ids) -> pl.DataFrame:
     """
     frames: list[pl.DataFrame] = []
     for table, is_set in ((MEMCPY_TABLE, False), (MEMSET_TABLE, True)):
-        wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", "graphNodeId", "bytes", "copyKind")
+        wanted = (
+            "start",
+            "end",
+            "deviceId",
+            "globalPid",
+            "streamId",
+            "correlationId",
+            "graphNodeId",
+            "bytes",
+            "copyKind",
+        )
         frame = read(source, table, [Col(c) for c in wanted])
         frames.append(
             frame.select(
@@ -185,7 +195,9 @@ def api_calls(source: Source, ids: Ids, kinds: frozenset[str] | None = None) -> 
             (pl.col("returnValue") != 0).fill_null(value=False).alias("failed"),
         )
         for chunk in source.scan(
-            API_TABLE, [Col(c) for c in ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")], only
+            API_TABLE,
+            [Col(c) for c in ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")],
+            only,
         )
     ]
     if frames:
@@ -207,7 +219,9 @@ def nvtx_events(source: Source, ids: Ids) -> pl.DataFrame:
             ids.process.of(chunk["globalTid"]).alias("process"),
             ids.thread.of(chunk["globalTid"]).alias("thread"),
             *_CHUNK_TIME,
-            pl.coalesce(ids.text.of(chunk["text"]), ids.string.of(chunk["textId"]), pl.lit(unnamed, ID)).alias("name"),
+            pl.coalesce(
+                ids.text.of(chunk["text"]), ids.string.of(chunk["textId"]), pl.lit(unnamed, ID)
+            ).alias("name"),
             pl.col("domainId").fill_null(0).alias("domain_id"),
         )
         for chunk in source.scan(NVTX_TABLE, [*columns, Col("text", "text")])
@@ -215,13 +229,17 @@ def nvtx_events(source: Source, ids: Ids) -> pl.DataFrame:
     if frames:
         return pl.concat(frames).with_row_index("row")
     schema = {"row": ID, "event_type": pl.Int64, "process": ID, "thread": ID}
-    return pl.DataFrame(schema={**schema, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": ID, "domain_id": pl.Int64})
+    return pl.DataFrame(
+        schema={**schema, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": ID, "domain_id": pl.Int64}
+    )
 
 
 def graph_nodes(source: Source, ids: Ids) -> pl.DataFrame:
     """Return the creations of graph nodes: process, thread, at_ns, node, original (null: made by capture)."""
     table = next((t for t in GRAPH_NODE_TABLES if "graphNodeId" in source.tables.get(t, frozenset())), "")
-    frame = read(source, table, [Col(c) for c in ("start", "globalTid", "graphNodeId", "originalGraphNodeId")])
+    frame = read(
+        source, table, [Col(c) for c in ("start", "globalTid", "graphNodeId", "originalGraphNodeId")]
+    )
     return frame.select(
         ids.process.of(frame["globalTid"]).alias("process"),
         ids.thread.of(frame["globalTid"]).alias("thread"),
