@@ -137,10 +137,12 @@ def _with_gpu(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
         return bare.with_columns(known["gpu"])
     operations = pl.concat([f.select(*_KEY, "gpu", "start_ns") for f in (trace.kernels, trace.copies)])
     operations = operations.sort("start_ns", maintain_order=True).unique(_KEY, keep="first").drop("start_ns")
+    # Of launches at one instant the first counts, so that the answer does not depend on the order of joins.
     near = (
-        trace.launches.join(operations, on=_KEY)
+        trace.launches.join(operations, on=_KEY, maintain_order="left")
+        .sort("start_ns", -pl.col("end_ns"), maintain_order=True)
+        .unique(["thread", "start_ns"], keep="first", maintain_order=True)
         .select("thread", pl.col("start_ns").alias("at_ns"), "gpu")
-        .sort("at_ns")
     )
     asked = bare.select("thread", pl.col("start_ns").alias("at_ns")).with_row_index("position").sort("at_ns")
     found = [

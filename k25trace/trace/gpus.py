@@ -72,9 +72,10 @@ def identify(
 
     Notes
     -----
-    In this order: the map; else, if within the report one process uses two ordinals or processes use different
-    ordinals, ordinals are physical; else several processes on one ordinal are a GPU each, which is what
-    ``CUDA_VISIBLE_DEVICES`` per rank looks like (and so does sharing one GPU); else the only process's ordinal.
+    In this order: the map; else, if processes use different ordinals, or one uses two, or all share one above 0
+    (who sees a second device and picks it does not see one alone), ordinals are physical; else several processes
+    on ordinal 0 are a GPU each, which is what ``CUDA_VISIBLE_DEVICES`` per rank looks like (and so does sharing
+    one GPU); else the only process's ordinal.
     """
     physical: dict[int, list[Slot]] = {}
     unmapped: list[Slot] = []
@@ -88,8 +89,9 @@ def identify(
         # Ordinals are compared over all slots: a mapped process tells as much about its neighbours.
         ordinals = {slot.device for slot in slots}
         processes = {slot.process for slot in slots}
-        if len(ordinals) > 1 or len(processes) == 1 or physical:
-            basis = Basis.ASSUMED if len(ordinals) > 1 or physical else Basis.LONE
+        if ordinals != {0} or len(processes) == 1 or physical:
+            lone = len(processes) == 1 and len(ordinals) == 1 and not physical
+            basis = Basis.LONE if lone else Basis.ASSUMED
             for slot in unmapped:
                 physical.setdefault(slot.device, []).append(slot)
         else:
