@@ -28,6 +28,8 @@ ALL_GPUS = "all"
 
 PUSH_POP, START_END = "pushpop", "startend"
 UNCLASSIFIED_SHOWN = 5
+_LANE_BITS = 16
+_NO_PROCESS = (1 << _LANE_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,9 @@ def attribute(
         raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
     bounds = Bounds.parse(window) if isinstance(window, str) else window
     rules = rules or load_rules()
+    if ranges or range_glob is not None:
+        for trace in traces:
+            trace.load()  # once, before anything would stream it
     with_kernels = [trace for trace in traces if trace.survey.height]
     if not with_kernels:
         raise _no_kernels(traces[0])
@@ -215,8 +220,6 @@ def _analyse(
     ranges: bool,
 ) -> _Part:
     attribution = Attribution(trace, domains) if ranges or range_glob is not None else None
-    if attribution is not None:
-        _ = trace.kernels  # loaded once, before the survey would stream them
     found = replays(trace)
     selected: pl.Series | None = None
     if attribution is not None and range_glob is not None:
@@ -335,9 +338,7 @@ class _Accountant:
                 pl.col("duration_ns").max().alias("max_ns"),
             )
         )
-        self._durations.append(
-            mine.group_by("gpu", "category", "duration_ns").agg(pl.len().cast(pl.Int64).alias("count"))
-        )
+        self._durations.append(_counted(mine))
         if sum(frame.height for frame in self._durations) > 4 * accounting.SLAB_ROWS:
             self._durations = [self.durations]
 
@@ -364,10 +365,32 @@ class _Accountant:
 
     @property
     def durations(self) -> pl.DataFrame:
-        """gpu, category, duration_ns, count."""
-        return (
-            pl.concat(self._durations).group_by("gpu", "category", "duration_ns").agg(pl.col("count").sum())
-        )
+        """lane, duration_ns, count (see `_lane`): how many kernels of a GPU and category last how long."""
+        return pl.concat(self._durations).group_by("lane", "duration_ns").agg(pl.col("count").sum())
+
+
+def _counted(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return how many kernels of a lane have which duration: lane, duration_ns, count."""
+    return kernels.group_by(_lane("gpu", "category"), "duration_ns").agg(
+        pl.len().cast(pl.Int64).alias("count")
+    )
+
+
+def _lane(*columns: str) -> pl.Expr:
+    """Return small unsigned columns as one Int64 (16 bits each, the last lowest): one key groups faster than many."""
+    packed = pl.lit(0, pl.Int64)
+    for column in columns:
+        packed = packed * (1 << _LANE_BITS) + pl.col(column).cast(pl.Int64)
+    return packed.alias("lane")
+
+
+def _unpacked(lane: str, *columns: str) -> list[pl.Expr]:
+    """Return the columns that `_lane` packed."""
+    shifts = range(_LANE_BITS * (len(columns) - 1), -1, -_LANE_BITS)
+    return [
+        (pl.col(lane) // (1 << shift) % (1 << _LANE_BITS)).cast(ID).alias(column)
+        for column, shift in zip(columns, shifts, strict=True)
+    ]
 
 
 def _in_turn(chunks: Iterable[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int | None]]:
@@ -398,7 +421,21 @@ def _owned(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -
         [kernels, classes.of(kernels["name"]).select("category")], how="horizontal"
     ).with_columns(span)
     totals = [pl.len().cast(pl.Int64).alias("kernel_count"), pl.col("duration_ns").sum().alias("kernel_ns")]
-    by_path = classed.group_by("gpu", "process", "path", "via_capture", "category").agg(totals)
+    # A kernel without a process is of a process that no other kernel is of.
+    numbered = classed.with_columns(pl.col("process").fill_null(_NO_PROCESS))
+    by_path = (
+        numbered.group_by(
+            _lane("gpu", "process", "category"),
+            (pl.col("path").cast(pl.Int64) * 2 + pl.col("via_capture")).alias("owner"),
+        )
+        .agg(totals)
+        .with_columns(
+            *_unpacked("lane", "gpu", "process", "category"),
+            (pl.col("owner") // 2).cast(ID).alias("path"),
+            (pl.col("owner") % 2 == 1).alias("via_capture"),
+        )
+        .with_columns(pl.col("process").replace(_NO_PROCESS, None))
+    )
     owners = {path: attribution.owner(path) for path in by_path["path"].unique().to_list()}
     table = pl.DataFrame(
         [(path, list(o.names) if o else None, o.domain if o else None) for path, o in owners.items()],
@@ -422,31 +459,40 @@ def _owned(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -
 def _start_end(attribution: Attribution, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of start/end ranges: a kernel once for each name whose range was open, in its process, at launch."""
     names = attribution.trace.names
-    ranges = attribution.owning.filter(~pl.col("push_pop"))
+    ranges = attribution.owning.filter(~pl.col("push_pop")).sort("row")
     by = ["process", "gpu", "category"]
-    running = (
-        kernels.filter(pl.col("launch_ns").is_not_null())
-        .sort("launch_ns")
-        .select(
-            *by,
-            pl.col("launch_ns").alias("at_ns"),
-            pl.int_range(1, pl.len() + 1).over(by).cast(pl.Int64).alias("kernel_count"),
-            pl.col("duration_ns").cum_sum().over(by).alias("kernel_ns"),
-        )
+    involved = ranges["process"].unique().to_list()
+    lanes = kernels.filter(pl.col("launch_ns").is_not_null() & pl.col("process").is_in(involved)).select(
+        *by, _lane(*by), "launch_ns", "duration_ns"
     )
-    covered = union(ranges, ["process", "name"]).join(running.select(by).unique(), on="process")
+    covered = union(ranges, ["process", "name"]).join(lanes.select(*by, "lane").unique(), on="process")
+    first, last = (lanes["launch_ns"].min(), lanes["launch_ns"].max())
+    shift = (last - first + 1).bit_length() if isinstance(first, int) and isinstance(last, int) else 0
+    numbers = {lane: i for i, lane in enumerate(lanes["lane"].unique().sort().to_list())}
+
+    def position(lane: pl.Series, instant: pl.Series) -> pl.Series:
+        """Lane and instant as one number, ordered by both."""
+        return lane.replace_strict(numbers, return_dtype=pl.Int64) * (1 << shift) + (instant - (first or 0))
+
+    ordered = pl.DataFrame(
+        [position(lanes["lane"], lanes["launch_ns"]).alias("position"), lanes["duration_ns"]]
+    ).sort("position")
+    running = pl.concat([pl.Series([0], dtype=pl.Int64), ordered["duration_ns"].cum_sum()])
+
+    def launched_before(instant: str) -> pl.Series:
+        """How many launches are ahead of an instant of each covered interval, earlier lanes included."""
+        inside = covered[instant].clip(first, None if last is None else last + 1)
+        return ordered["position"].search_sorted(position(covered["lane"], inside), side="left")
+
     totals = ["kernel_count", "kernel_ns"]
-
-    def before(instant: str) -> pl.DataFrame:
-        """Counts and times of launches strictly before an instant of each covered interval."""
-        asked = (
-            covered.select(*by, (pl.col(instant) - 1).alias("at_ns")).with_row_index("position").sort("at_ns")
-        )
-        found = asked.join_asof(running, on="at_ns", by=by, check_sortedness=False).sort("position")
-        return found.select(pl.col(totals).fill_null(0))
-
-    inside = covered.with_columns(*(before("end_ns")[c] - before("start_ns")[c] for c in totals))
-    domains = dict(ranges.sort("start_ns", descending=True).select("name", "domain").iter_rows())
+    since, until = launched_before("start_ns"), launched_before("end_ns")
+    inside = covered.with_columns(
+        (until.cast(pl.Int64) - since.cast(pl.Int64)).alias("kernel_count"),
+        (running.gather(until) - running.gather(since)).alias("kernel_ns"),
+    )
+    domains = dict(
+        ranges.sort("start_ns", descending=True, maintain_order=True).select("name", "domain").iter_rows()
+    )
     summed = (
         inside.group_by("gpu", "process", "name", "category")
         .agg(pl.col(totals).sum())
@@ -464,7 +510,7 @@ def _start_end(attribution: Attribution, kernels: pl.DataFrame) -> pl.DataFrame:
         pl.lit("launch").alias("via"),
         "path",
         "domain",
-        "category",
+        pl.col("category").cast(ID),
         *totals,
     )
 
@@ -642,7 +688,6 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
         },
         orient="row",
     )
-    durations = pl.concat([_keyed(part, part.durations) for part in parts])
     per_gpu = per_gpu.join(unions.drop("window_ns"), on=["gpu", "category"], how="left")
     measures = ["kernel_count", "kernel_ns", "busy_ns", "wall_ns"]
     overall = (
@@ -655,7 +700,7 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
     wholes = pl.concat([gpus.select("gpu", "kernel_ns", "window_ns"), total.unique()])
     shown = _with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
     wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
-    spread = _spread(pl.concat([durations, durations.with_columns(pl.lit(ALL_GPUS).alias("gpu"))]))
+    spread = pl.concat([_spread(parts, over_all=False), _spread(parts, over_all=True)])
     joined = (
         shown.with_columns(
             wall_share.alias("wall_share"), (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns")
@@ -678,29 +723,40 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
     return _in_gpu_order(joined, gpus, ["kernel_ns", "category"], [True, False])
 
 
-def _keyed(part: _Part, durations: pl.DataFrame) -> pl.DataFrame:
-    keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
-    categories = pl.Series(ALL_CATEGORIES)
-    return durations.select(
-        keys.gather(durations["gpu"]).alias("gpu"),
-        categories.gather(durations["category"]).alias("category"),
-        "duration_ns",
-        "count",
-    )
-
-
-def _spread(durations: pl.DataFrame) -> pl.DataFrame:
+def _spread(parts: list[_Part], *, over_all: bool) -> pl.DataFrame:
     """Return exact medians and maxima of durations given by value and count: gpu, category, median_ns, max_ns."""
-    by = ["gpu", "category"]
-    ordered = durations.group_by(*by, "duration_ns").agg(pl.col("count").sum()).sort(*by, "duration_ns")
-    reached, whole = pl.col("count").cum_sum().over(by), pl.col("count").sum().over(by)
-    ranked = ordered.with_columns(reached.alias("reached"), whole.alias("whole"))
+    place, keys = 0, list[str]()
+    lanes: list[pl.DataFrame] = []
+    for part in parts:
+        unpacked = part.durations.with_columns(_unpacked("lane", "gpu", "category"))
+        moved = unpacked.with_columns((pl.lit(0, ID) if over_all else pl.col("gpu") + place).alias("gpu"))
+        lanes.append(moved.select(_lane("gpu", "category"), "duration_ns", "count"))
+        keys += [gpu.key for gpu in part.trace.gpus]
+        place = len(keys)
+    ordered = pl.concat(lanes).sort("lane", "duration_ns")
+    whole = ordered.group_by("lane").agg(
+        pl.col("count").sum().alias("whole"), pl.col("duration_ns").max().alias("max_ns")
+    )
+    before = whole.sort("lane").with_columns((pl.col("whole").cum_sum() - pl.col("whole")).alias("before"))
+    reached = ordered.select("duration_ns", pl.col("count").cum_sum().alias("reached"))
+    # The k-th of a lane is the first duration whose running count, all lanes before it included, reaches k.
     middle = [
-        pl.col("duration_ns").filter(pl.col("reached") >= rank).first()
-        for rank in ((pl.col("whole") + 1) // 2, pl.col("whole") // 2 + 1)
+        reached["duration_ns"].gather(reached["reached"].search_sorted(before["before"] + rank, side="left"))
+        for rank in ((before["whole"] + 1) // 2, before["whole"] // 2 + 1)
     ]
-    return ranked.group_by(by).agg(
-        ((middle[0] + middle[1]) // 2).alias("median_ns"), pl.col("duration_ns").max().alias("max_ns")
+    named = before.with_columns(((middle[0] + middle[1]) // 2).alias("median_ns")).with_columns(
+        _unpacked("lane", "gpu", "category")
+    )
+    gpu = (
+        pl.repeat(ALL_GPUS, named.height, eager=True)
+        if over_all
+        else pl.Series(keys, dtype=pl.String).gather(named["gpu"])
+    )
+    return named.select(
+        gpu.alias("gpu"),
+        pl.Series(ALL_CATEGORIES).gather(named["category"]).alias("category"),
+        "median_ns",
+        "max_ns",
     )
 
 

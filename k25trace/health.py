@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from k25trace.nesting import nest
+from k25trace.nesting import last_at, nest
 from k25trace.replays import Replays, capture_in_progress
 from k25trace.trace import Trace
 from k25trace.warnings import ReportWarning, warn
@@ -83,27 +83,19 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     """Warn of processes whose ranges go on while their API calls stop: nsys lost events, and exited 0."""
     ranges = trace.ranges.filter("push_pop").sort("row")
     nesting = nest(ranges)
-    parents = nesting.nodes["parent"].unique()
-    inner = nesting.nodes.filter(pl.col("depth") > 0)["range"].unique()
-    outer = nesting.nodes["range"].gather(parents.filter(parents >= 0)).unique()
-    leaves = ranges.with_row_index("leaf").filter(
-        pl.col("leaf").is_in(inner.to_list()) & ~pl.col("leaf").is_in(outer.to_list())
-    )
-    leaves = leaves.select("leaf", "process", "thread", "end_ns", pl.col("start_ns").alias("at_ns")).sort(
-        "at_ns"
-    )
-    called = (
-        trace.launches.select("thread", pl.col("start_ns").alias("at_ns"))
-        .sort("at_ns")
-        .join_asof(leaves, on="at_ns", by="thread", check_sortedness=False)
-        .filter(pl.col("at_ns") < pl.col("end_ns"))["leaf"]
-        .unique()
-    )
+    opened = nesting.nodes.filter(pl.col("depth") > 0)
+    enclosing = nesting.nodes["range"].gather(opened["parent"].filter(opened["parent"] >= 0)).unique()
+    innermost = opened.select("range").unique().join(enclosing.to_frame(), on="range", how="anti")
+    leaves = ranges.with_row_index("range").join(innermost, on="range", how="semi")
+    calls = trace.launches.select("thread", pl.col("start_ns").alias("at_ns"))
+    found = last_at(calls, leaves.select("range", "thread", "end_ns", pl.col("start_ns").alias("at_ns")))
+    called = found.filter(calls["at_ns"] < found["end_ns"]).select(pl.col("range").unique())
     launching = _launching_processes(trace)
     judged = (
         leaves.filter(pl.col("process").is_in(launching))
+        .join(called.with_columns(pl.lit(value=True).alias("called")), on="range", how="left")
         .group_by("process")
-        .agg(pl.len().alias("count"), (~pl.col("leaf").is_in(called.to_list())).mean().alias("empty"))
+        .agg(pl.len().alias("count"), pl.col("called").is_null().mean().alias("empty"))
         .filter((pl.col("count") >= LOSSY_RANGES_COUNT) & (pl.col("empty") >= LOSSY_EMPTY_SHARE))
         .sort("process")
     )

@@ -47,16 +47,10 @@ class Nesting:
         pl.Series
             Int64, aligned with ``instants``: a node, or `NO_STACK`.
         """
-        asked = instants.select("thread", "at_ns").with_row_index("position")
+        asked = instants.select("thread", "at_ns")
         if self.segments.height == 0 or asked.height == 0:
             return pl.repeat(NO_STACK, asked.height, dtype=pl.Int64, eager=True).alias("node")
-        found = (
-            asked.drop_nulls()
-            .sort("at_ns")
-            .join_asof(self.segments.sort("at_ns"), on="at_ns", by="thread", check_sortedness=False)
-            .select("position", "node")
-        )
-        return asked.join(found, on="position", how="left", maintain_order="left")["node"].fill_null(NO_STACK)
+        return last_at(asked, self.segments)["node"].fill_null(NO_STACK)
 
     def ancestors(self, node: int) -> list[int]:
         """Return the ranges of a stack, outermost first, as indices into the ranges given."""
@@ -74,6 +68,36 @@ class Nesting:
             cached = (self.nodes["parent"].to_list(), self.nodes["range"].to_list())
             object.__setattr__(self, "_cached_lists", cached)
         return cached
+
+
+def last_at(instants: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
+    """Return, for each instant, what the last change at or before it on its thread says.
+
+    Parameters
+    ----------
+    instants
+        ``thread`` and ``at_ns``, in any order; nulls find nothing.
+    changes
+        ``thread``, ``at_ns`` and what they say; of several at one instant the last one counts.
+
+    Returns
+    -------
+    pl.DataFrame
+        The other columns of ``changes``, aligned with ``instants``; null before the first change.
+    """
+    said = [c for c in changes.columns if c not in {"thread", "at_ns"}]
+    ordered = changes.sort("at_ns", maintain_order=True)
+    if not instants["at_ns"].null_count() and instants["at_ns"].is_sorted():
+        return instants.join_asof(ordered, on="at_ns", by="thread", check_sortedness=False).select(said)
+    numbered = instants.select("thread", "at_ns").with_row_index("position")
+    found = (
+        numbered.drop_nulls()
+        .sort("at_ns")
+        .join_asof(ordered, on="at_ns", by="thread", check_sortedness=False)
+    )
+    return numbered.join(
+        found.select("position", *said), on="position", how="left", maintain_order="left"
+    ).select(said)
 
 
 def nest(ranges: pl.DataFrame) -> Nesting:
@@ -116,7 +140,8 @@ def nest(ranges: pl.DataFrame) -> Nesting:
     last_of_instant = pl.any_horizontal(
         pl.col(c).ne_missing(pl.col(c).shift(-1)) for c in ("thread", "at_ns")
     )
-    return Nesting(nodes, segments.filter(last_of_instant).sort("thread", "at_ns"))
+    kept = segments.filter(last_of_instant)
+    return Nesting(nodes, kept.sort("thread", "at_ns") if odd.len() else kept)
 
 
 def _events(ranges: pl.DataFrame) -> pl.DataFrame:

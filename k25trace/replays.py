@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from k25trace.nesting import last_at
 from k25trace.trace import Trace
 from k25trace.trace.tables import FAR_FUTURE_NS
 
@@ -84,16 +85,8 @@ def capture_in_progress(trace: Trace, instants: pl.DataFrame) -> pl.Series:
         elif mine:
             mine.pop()
         in_progress.append(mine[-1] if mine else None)
-    changes = calls.select("thread", "at_ns", pl.Series("began", in_progress, dtype=pl.Int64)).sort(
-        "at_ns", maintain_order=True
-    )
-    asked = instants.select("thread", "at_ns").with_row_index("position")
-    found = (
-        asked.drop_nulls().sort("at_ns").join_asof(changes, on="at_ns", by="thread", check_sortedness=False)
-    )
-    return asked.join(found.select("position", "began"), on="position", how="left", maintain_order="left")[
-        "began"
-    ]
+    changes = calls.select("thread", "at_ns", pl.Series("began", in_progress, dtype=pl.Int64))
+    return last_at(instants, changes)["began"]
 
 
 def _may_run(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:

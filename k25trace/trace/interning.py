@@ -1,7 +1,8 @@
 """Small integers instead of repeated names, processes and threads."""
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from threading import RLock
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 
@@ -37,18 +38,23 @@ class Codes:
     ----------
     resolve
         Distinct raw values → their integers.
+    lock
+        Held while integers are given out; shared by all columns that share an `Interner`.
     """
 
-    def __init__(self, dtype: pl.DataType, resolve: Callable[[list[int]], list[int]]) -> None:
+    def __init__(self, dtype: pl.DataType, resolve: Callable[[list[Any]], list[int]], lock: RLock) -> None:
         self._known = pl.DataFrame(schema={"raw": dtype, "code": ID})
         self._resolve = resolve
+        self._lock = lock
 
     def of(self, raw: pl.Series) -> pl.Series:
         """Return the integers of a column; null stays null."""
         values = raw.to_frame("raw")
         distinct = values.unique(maintain_order=True).drop_nulls()
-        new = distinct.join(self._known, on="raw", how="anti", maintain_order="left")
-        if new.height:
-            codes = pl.Series("code", self._resolve(new["raw"].to_list()), dtype=ID)
-            self._known = pl.concat([self._known, new.with_columns(codes)])
-        return values.join(self._known, on="raw", how="left", maintain_order="left")["code"].alias(raw.name)
+        with self._lock:
+            new = distinct.join(self._known, on="raw", how="anti", maintain_order="left")
+            if new.height:
+                codes = pl.Series("code", self._resolve(new["raw"].to_list()), dtype=ID)
+                self._known = pl.concat([self._known, new.with_columns(codes)])
+            known = self._known
+        return values.join(known, on="raw", how="left", maintain_order="left")["code"].alias(raw.name)

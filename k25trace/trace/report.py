@@ -5,6 +5,7 @@ Everything above this module sees reports through `Trace` alone and never asks w
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +91,15 @@ class Trace:
     def duration_ns(self) -> int | None:
         """Length of the capture, or None where the report does not say."""
         return tables.duration_ns(self.source)
+
+    def load(self) -> None:
+        """Read kernels and API calls, the two large tables, side by side; frames load one by one without it."""
+        _ = self._usable, self.source.tables
+        with ThreadPoolExecutor(2, thread_name_prefix="k25trace-load") as pool:
+            calls = pool.submit(lambda: self.launches)
+            _ = self._raw_kernels
+            calls.result()
+        _ = self.kernels
 
     # ---- frames
 
@@ -347,8 +357,9 @@ class Trace:
 
     def _kept(self, what: str, operations: pl.DataFrame) -> pl.DataFrame:
         """Return the operations with usable times, and remember the others."""
-        self._left_out[what] = operations.filter(~self._usable).select(_NOTHING_LEFT_OUT.columns)
-        return operations.filter(self._usable) if self._left_out[what].height else operations
+        usable = operations.select(self._usable.alias("usable"))["usable"]
+        self._left_out[what] = operations.filter(~usable).select(_NOTHING_LEFT_OUT.columns)
+        return operations.filter(usable) if self._left_out[what].height else operations
 
     @cached_property
     def _raw_graph_traces(self) -> pl.DataFrame:
@@ -435,12 +446,17 @@ class Trace:
 
     def _with_gpu(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Replace ``device`` by ``gpu``."""
+        rest = [c for c in frame.columns if c not in {"process", "device"}]
+        slots = self.slots
+        if slots["process"].null_count() == 0 and slots["process"].is_unique().all() and slots.height:
+            # One GPU a process, nearly always: a look-up instead of a join.
+            count = len(self._ids.processes)
+            by_process = pl.repeat(None, count, dtype=ID, eager=True).scatter(slots["process"], slots["gpu"])
+            return frame.select("process", by_process.gather(frame["process"]).alias("gpu"), *rest)
         joined = frame.with_columns(pl.col("device").fill_null(0)).join(
-            self.slots, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
+            slots, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
         )
-        return joined.select(
-            "process", "gpu", *(c for c in joined.columns if c not in {"process", "gpu", "device"})
-        )
+        return joined.select("process", "gpu", *rest)
 
 
 _SLOT_TIMES = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}

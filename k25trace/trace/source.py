@@ -5,11 +5,14 @@ asked-for columns of a table as polars frames of bounded size. `k25trace.trace.t
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar, cast
 
 import polars as pl
+
+T = TypeVar("T")
 
 CHUNK_ROWS = 1 << 18
 """Rows of one chunk: 262,144 rows of eight integers are 16 MiB."""
@@ -92,6 +95,16 @@ def read(source: Source, table: str, columns: Sequence[Col], only: Only | None =
     if frames:
         return pl.concat(frames, rechunk=False)
     return pl.DataFrame(schema={column.name: column.dtype for column in columns})
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield the same items, the next one being made in another thread while the last one is used."""
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="k25trace-read") as pool:
+        pending = pool.submit(next, items, end)
+        while (item := pending.result()) is not end:
+            pending = pool.submit(next, items, end)
+            yield cast("T", item)
 
 
 def decode(raw: bytes) -> str:

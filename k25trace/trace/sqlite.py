@@ -7,10 +7,12 @@ text is read as BLOB), and a result must be released before its statement.
 
 import sqlite3
 import struct
-import weakref
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import adbc_driver_manager
@@ -41,7 +43,7 @@ class SqliteSource:
         self.path = shown_as or path
         self._uri = _read_only_uri(path, self.path)
         self._meta = _connect(self._uri, self.path)
-        self._connection: adbc_driver_manager.AdbcConnection | None = None
+        self._meta_lock = threading.Lock()
 
     @cached_property
     def tables(self) -> Mapping[str, frozenset[str]]:
@@ -71,24 +73,29 @@ class SqliteSource:
         sentinel = ", ".join(["0 AS " + _ROW, *(f"{_zero(c)} AS {_quoted(c.name)}" for c in found)])
         wanted = ", ".join(["rowid", *(_expression(c) for c in found)])
         after = -(1 << 63)
-        while True:
-            frame = self._query(
-                f"SELECT {sentinel} UNION ALL SELECT * FROM (SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted
-                f" WHERE rowid > {after}{chosen} ORDER BY rowid LIMIT {chunk_rows})",
-                chunk_rows + 1,
-            ).slice(1)
-            if frame.height == 0:
-                return
-            after = frame[_ROW][-1]
-            for column in found:
-                if frame.schema[column.name] != column.dtype:
-                    raise UnreadableReport(
-                        f"{self.path}: column {column.name} of {table} holds other values than {column.kind}",
-                        "this is not how nsys writes the table; export the report again",
-                    )
-            yield frame.select(*(c.name for c in found), *absent).select(c.name for c in columns)
-            if frame.height < chunk_rows:
-                return
+        with self._connected() as connection:
+            while True:
+                frame = self._query(
+                    connection,
+                    f"SELECT {sentinel} UNION ALL SELECT * FROM (SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted
+                    f" WHERE rowid > {after}{chosen} ORDER BY rowid LIMIT {chunk_rows})",
+                    chunk_rows + 1,
+                ).slice(1)
+                if frame.height == 0:
+                    return
+                after = frame[_ROW][-1]
+                self._check_types(table, found, frame)
+                yield frame.select(*(c.name for c in found), *absent).select(c.name for c in columns)
+                if frame.height < chunk_rows:
+                    return
+
+    def _check_types(self, table: str, columns: Sequence[Col], frame: pl.DataFrame) -> None:
+        for column in columns:
+            if frame.schema[column.name] != column.dtype:
+                raise UnreadableReport(
+                    f"{self.path}: column {column.name} of {table} holds other values than {column.kind}",
+                    "this is not how nsys writes the table; export the report again",
+                )
 
     def strings(self, ids: Iterable[int]) -> dict[int, bytes]:
         """Look up texts of ``StringIds``; an id without a text is absent from the answer."""
@@ -109,20 +116,29 @@ class SqliteSource:
         rows = self._rows(f"SELECT id, CAST(value AS BLOB) FROM StringIds WHERE value GLOB '{prefix}*'")  # noqa: S608 - ours
         return {id_: value for id_, value in rows if value is not None}
 
-    def _rows(self, sql: str) -> list[tuple[int, bytes]]:
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
         try:
-            return self._meta.execute(sql).fetchall()
+            with self._meta_lock:
+                return self._meta.execute(sql).fetchall()
         except sqlite3.Error as error:
             raise _explained(self.path, str(error)) from None
 
-    def _query(self, sql: str, batch_rows: int) -> pl.DataFrame:
-        if self._connection is None:
-            database = adbc_driver_manager.AdbcDatabase(
-                driver=adbc_driver_sqlite._driver_path(), uri=self._uri
-            )  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-            self._connection = adbc_driver_manager.AdbcConnection(database)
-            weakref.finalize(self, _close, self._connection, database)
-        statement = adbc_driver_manager.AdbcStatement(self._connection)
+    @contextmanager
+    def _connected(self) -> Iterator[adbc_driver_manager.AdbcConnection]:
+        """Give a connection of one scan's own: scans run in several threads at once."""
+        driver = adbc_driver_sqlite._driver_path()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        try:
+            database = adbc_driver_manager.AdbcDatabase(driver=driver, uri=self._uri)
+            connection = adbc_driver_manager.AdbcConnection(database)
+        except adbc_driver_manager.Error as error:
+            raise _explained(self.path, str(error)) from None
+        with closing(database), closing(connection):
+            yield connection
+
+    def _query(
+        self, connection: adbc_driver_manager.AdbcConnection, sql: str, batch_rows: int
+    ) -> pl.DataFrame:
+        statement = adbc_driver_manager.AdbcStatement(connection)
         stream = None
         try:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch_rows)})
@@ -134,13 +150,6 @@ class SqliteSource:
         finally:
             del stream
             statement.close()
-
-
-def _close(
-    connection: adbc_driver_manager.AdbcConnection, database: adbc_driver_manager.AdbcDatabase
-) -> None:
-    connection.close()
-    database.close()
 
 
 def _quoted(identifier: str) -> str:

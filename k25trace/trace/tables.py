@@ -7,11 +7,12 @@ clock. Rows keep the order they have in the file, which means nothing.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from threading import RLock
 
 import polars as pl
 
 from k25trace.trace.interning import ID, Codes, Interner
-from k25trace.trace.source import Col, Only, Source, decode, read
+from k25trace.trace.source import Col, Only, Source, ahead, decode, read
 
 KERNEL_TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -74,10 +75,11 @@ class Ids:
         self.names: Interner[str] = Interner()
         self.processes: Interner[int] = Interner()
         self.threads: Interner[int] = Interner()
-        self.string = Codes(pl.Int64(), self._strings)
-        self.text = Codes(pl.Binary(), lambda raw: [self.names.id(decode(value)) for value in raw])  # pyright: ignore[reportArgumentType]
-        self.process = Codes(pl.Int64(), lambda raw: [self.processes.id(process_of(value)) for value in raw])
-        self.thread = Codes(pl.Int64(), lambda raw: [self.threads.id(value) for value in raw])
+        lock = RLock()
+        self.string = Codes(pl.Int64(), self._strings, lock)
+        self.text = Codes(pl.Binary(), lambda raw: [self.names.id(decode(value)) for value in raw], lock)
+        self.process = Codes(pl.Int64(), lambda raw: [self.processes.id(process_of(v)) for v in raw], lock)
+        self.thread = Codes(pl.Int64(), lambda raw: [self.threads.id(value) for value in raw], lock)
 
     def _strings(self, raw: list[int]) -> list[int]:
         found = self._source.strings(raw)
@@ -113,7 +115,7 @@ def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
     name = next((c for c in ("demangledName", "shortName", "mangledName") if c in present), "demangledName")
     wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", name, "graphNodeId")
     no_name = ids.names.id("<kernel without a name>")
-    for chunk in source.scan(KERNEL_TABLE, [Col(c) for c in wanted]):
+    for chunk in ahead(source.scan(KERNEL_TABLE, [Col(c) for c in wanted])):
         yield chunk.select(
             ids.process.of(chunk["globalPid"]).alias("process"),
             pl.col("deviceId").alias("device"),
