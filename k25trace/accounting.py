@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from k25trace.intervals import occupancy, runs
+from k25trace.ordering import SLAB_ROWS
 from k25trace.taxonomy import ALL_CATEGORIES, is_communication
 
 OUTSIDE, OPAQUE, MEMCPY, MEMSET, IDLE = "outside selection", "opaque graph", "memcpy", "memset", "idle"
@@ -22,8 +23,6 @@ WALL_ROWS: tuple[str, ...] = (
     *(OUTSIDE, OPAQUE, MEMCPY, MEMSET, IDLE),
 )
 """The rows of the wall partition, in the order in which indivisible nanoseconds are handed out."""
-
-SLAB_ROWS = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -251,7 +250,7 @@ class Sweep:
                 self._accounts[gpu].wall[row] += each + (intervals if place < rest else 0)
 
 
-def slabs(intervals: pl.DataFrame, rows: int = SLAB_ROWS) -> Iterator[tuple[pl.DataFrame, int | None]]:
+def slabs(intervals: pl.DataFrame, rows: int = 2 * SLAB_ROWS) -> Iterator[tuple[pl.DataFrame, int | None]]:
     """Cut intervals, in any order, into slabs of time: each with the instant before which it is complete."""
     ordered = intervals if intervals["start_ns"].is_sorted() else intervals.sort("start_ns")
     for at in range(0, ordered.height, rows):

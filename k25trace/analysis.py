@@ -5,7 +5,7 @@ twice.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -16,6 +16,8 @@ from k25trace.attribution import Attribution
 from k25trace.classify import Match, RuleSet, load_rules
 from k25trace.errors import CannotAnswer, UsageError
 from k25trace.intervals import union
+from k25trace.medians import Medians
+from k25trace.ordering import SLAB_ROWS, in_time_order
 from k25trace.replays import Replays, replays
 from k25trace.selection import Bounds, Window, kernel_window, select_range
 from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED, is_nccl
@@ -176,7 +178,7 @@ class _Part:
     replays: Replays
     accounts: dict[int, Account]
     names: pl.DataFrame
-    durations: pl.DataFrame
+    medians: Medians
     ranges: pl.DataFrame | None
     classes: "_Classes"
     warnings: list[ReportWarning]
@@ -233,7 +235,9 @@ def _analyse(
     account = _Accountant(window, classes)
     account.add(_others(trace, found), window)
     if kernels is None:
-        account.stream(trace.kernel_chunks)
+        narrow = ("gpu", "name", "start_ns", "end_ns")
+        for slab, until in in_time_order(lambda: (c.select(narrow) for c in trace.kernel_chunks()), trace.kernel_order):
+            account.take(slab, until)
     else:
         for slab, until in slabs(
             kernels.select(
@@ -260,7 +264,7 @@ def _analyse(
         found,
         account.sweep.finish(),
         account.names,
-        account.durations,
+        account.medians,
         owned,
         classes,
         warnings,
@@ -285,10 +289,6 @@ def _others(trace: Trace, found: Replays) -> pl.DataFrame:
     return pl.concat([copies, opaque.filter(pl.col("gpu").is_not_null())])
 
 
-class _Disordered(Exception):  # noqa: N818 - never leaves this module
-    """Kernels come in an order that streaming cannot sweep."""
-
-
 class _Accountant:
     """Feeds kernels to a sweep, and adds up what needs no sweep: counts, sums, maxima, durations by value."""
 
@@ -296,7 +296,7 @@ class _Accountant:
         self._window = window
         self._classes = classes
         self._names: list[pl.DataFrame] = []
-        self._durations: list[pl.DataFrame] = []
+        self.medians = Medians()
         self._others = pl.DataFrame()
         self.sweep = Sweep(window.pieces)
 
@@ -338,21 +338,7 @@ class _Accountant:
                 pl.col("duration_ns").max().alias("max_ns"),
             )
         )
-        self._durations.append(_counted(mine))
-        if sum(frame.height for frame in self._durations) > 4 * accounting.SLAB_ROWS:
-            self._durations = [self.durations]
-
-    def stream(self, chunks: Callable[[], Iterator[pl.DataFrame]]) -> None:
-        """Account kernels as they come; where their order does not allow it, load what the sweep needs and sort."""
-        try:
-            for slab, until in _in_turn(chunks()):
-                self.take(slab, until)
-        except _Disordered:
-            self._names, self._durations, self.sweep = [], [], Sweep(self._window.pieces)
-            self.sweep.add(self._others)
-            narrow = pl.concat([chunk.select("gpu", "name", "start_ns", "end_ns") for chunk in chunks()])
-            for slab, until in slabs(narrow):
-                self.take(slab, until)
+        self.medians.add(mine.select(_lane("gpu", "category").alias("group"), pl.col("duration_ns").alias("value")))
 
     @property
     def names(self) -> pl.DataFrame:
@@ -362,18 +348,6 @@ class _Accountant:
             .group_by("gpu", "name")
             .agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum(), pl.col("max_ns").max())
         )
-
-    @property
-    def durations(self) -> pl.DataFrame:
-        """lane, duration_ns, count (see `_lane`): how many kernels of a GPU and category last how long."""
-        return pl.concat(self._durations).group_by("lane", "duration_ns").agg(pl.col("count").sum())
-
-
-def _counted(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return how many kernels of a lane have which duration: lane, duration_ns, count."""
-    return kernels.group_by(_lane("gpu", "category"), "duration_ns").agg(
-        pl.len().cast(pl.Int64).alias("count")
-    )
 
 
 def _lane(*columns: str) -> pl.Expr:
@@ -391,24 +365,6 @@ def _unpacked(lane: str, *columns: str) -> list[pl.Expr]:
         (pl.col(lane) // (1 << shift) % (1 << _LANE_BITS)).cast(ID).alias(column)
         for column, shift in zip(columns, shifts, strict=True)
     ]
-
-
-def _in_turn(chunks: Iterable[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int | None]]:
-    """Yield each chunk with the instant before which nothing follows: rows may be out of order by one chunk."""
-    held: pl.DataFrame | None = None
-    swept: int | None = None
-    for chunk in chunks:
-        if chunk.height == 0:
-            continue
-        first = chunk["start_ns"].min()
-        if not isinstance(first, int) or (swept is not None and first < swept):
-            raise _Disordered
-        if held is not None:
-            yield held, first
-            swept = first
-        held = chunk.select("gpu", "name", "start_ns", "end_ns")
-    if held is not None:
-        yield held, None
 
 
 # ---- ranges
@@ -700,12 +656,15 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
     wholes = pl.concat([gpus.select("gpu", "kernel_ns", "window_ns"), total.unique()])
     shown = _with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
     wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
-    spread = pl.concat([_spread(parts, over_all=False), _spread(parts, over_all=True)])
+    longest = names.group_by("gpu", "category").agg(pl.col("max_ns").max())
+    overall_longest = longest.group_by("category").agg(pl.col("max_ns").max()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    longest = pl.concat([longest, overall_longest.select(longest.columns)])
     joined = (
         shown.with_columns(
             wall_share.alias("wall_share"), (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns")
         )
-        .join(spread, on=["gpu", "category"], how="left")
+        .join(_medians(parts), on=["gpu", "category"], how="left")
+        .join(longest, on=["gpu", "category"], how="left")
         .select(
             "gpu",
             "category",
@@ -723,41 +682,19 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
     return _in_gpu_order(joined, gpus, ["kernel_ns", "category"], [True, False])
 
 
-def _spread(parts: list[_Part], *, over_all: bool) -> pl.DataFrame:
-    """Return exact medians and maxima of durations given by value and count: gpu, category, median_ns, max_ns."""
-    place, keys = 0, list[str]()
+def _medians(parts: list[_Part]) -> pl.DataFrame:
+    """Return the median duration of each category, per GPU and over all: gpu, category, median_ns."""
     lanes: list[pl.DataFrame] = []
     for part in parts:
-        unpacked = part.durations.with_columns(_unpacked("lane", "gpu", "category"))
-        moved = unpacked.with_columns((pl.lit(0, ID) if over_all else pl.col("gpu") + place).alias("gpu"))
-        lanes.append(moved.select(_lane("gpu", "category"), "duration_ns", "count"))
-        keys += [gpu.key for gpu in part.trace.gpus]
-        place = len(keys)
-    ordered = pl.concat(lanes).sort("lane", "duration_ns")
-    whole = ordered.group_by("lane").agg(
-        pl.col("count").sum().alias("whole"), pl.col("duration_ns").max().alias("max_ns")
-    )
-    before = whole.sort("lane").with_columns((pl.col("whole").cum_sum() - pl.col("whole")).alias("before"))
-    reached = ordered.select("duration_ns", pl.col("count").cum_sum().alias("reached"))
-    # The k-th of a lane is the first duration whose running count, all lanes before it included, reaches k.
-    middle = [
-        reached["duration_ns"].gather(reached["reached"].search_sorted(before["before"] + rank, side="left"))
-        for rank in ((before["whole"] + 1) // 2, before["whole"] // 2 + 1)
-    ]
-    named = before.with_columns(((middle[0] + middle[1]) // 2).alias("median_ns")).with_columns(
-        _unpacked("lane", "gpu", "category")
-    )
-    gpu = (
-        pl.repeat(ALL_GPUS, named.height, eager=True)
-        if over_all
-        else pl.Series(keys, dtype=pl.String).gather(named["gpu"])
-    )
-    return named.select(
-        gpu.alias("gpu"),
-        pl.Series(ALL_CATEGORIES).gather(named["category"]).alias("category"),
-        "median_ns",
-        "max_ns",
-    )
+        keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
+        found = part.medians.by(pl.col("group")).with_columns(_unpacked("group", "gpu", "category"))
+        lanes.append(found.select(keys.gather(found["gpu"]).alias("gpu"), "category", pl.col("median").alias("median_ns")))
+    together = Medians.merged([part.medians for part in parts]).by(pl.col("group") % (1 << _LANE_BITS))
+    lanes.append(together.select(pl.lit(ALL_GPUS).alias("gpu"), pl.col("group").cast(ID).alias("category"), pl.col("median").alias("median_ns")))
+    for part in parts:
+        part.medians.close()
+    every = pl.concat(lanes)
+    return every.with_columns(pl.Series(ALL_CATEGORIES).gather(every["category"]).alias("category"))
 
 
 def _wall_rows(part: _Part) -> pl.DataFrame:

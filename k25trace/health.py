@@ -81,21 +81,21 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
 
 def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     """Warn of processes whose ranges go on while their API calls stop: nsys lost events, and exited 0."""
-    ranges = trace.ranges.filter("push_pop").sort("row")
-    nesting = nest(ranges)
-    opened = nesting.nodes.filter(pl.col("depth") > 0)
-    enclosing = nesting.nodes["range"].gather(opened["parent"].filter(opened["parent"] >= 0)).unique()
-    innermost = opened.select("range").unique().join(enclosing.to_frame(), on="range", how="anti")
-    leaves = ranges.with_row_index("range").join(innermost, on="range", how="semi")
-    calls = trace.launches.select("thread", pl.col("start_ns").alias("at_ns"))
-    found = last_at(calls, leaves.select("range", "thread", "end_ns", pl.col("start_ns").alias("at_ns")))
-    called = found.filter(calls["at_ns"] < found["end_ns"]).select(pl.col("range").unique())
+    ranges = trace.range_spans
+    leaves = pl.concat([_innermost(part) for part in ranges.partition_by("process")] or [_innermost(ranges)])
+    leaves = leaves.with_row_index("leaf")
+    spans = leaves.select("leaf", "thread", "end_ns", pl.col("start_ns").alias("at_ns"))
+    called = pl.repeat(value=False, n=leaves.height, eager=True)
+    for chunk in trace.call_chunks() if leaves.height else ():
+        calls = chunk.select("thread", pl.col("start_ns").alias("at_ns"))
+        found = last_at(calls, spans)
+        called = called.scatter(found.filter(calls["at_ns"] < found["end_ns"])["leaf"].unique(), True)  # noqa: FBT003
     launching = _launching_processes(trace)
     judged = (
-        leaves.filter(pl.col("process").is_in(launching))
-        .join(called.with_columns(pl.lit(value=True).alias("called")), on="range", how="left")
+        leaves.select("process", called.alias("called"))
+        .filter(pl.col("process").is_in(launching))
         .group_by("process")
-        .agg(pl.len().alias("count"), pl.col("called").is_null().mean().alias("empty"))
+        .agg(pl.len().alias("count"), (~pl.col("called")).mean().alias("empty"))
         .filter((pl.col("count") >= LOSSY_RANGES_COUNT) & (pl.col("empty") >= LOSSY_EMPTY_SHARE))
         .sort("process")
     )
@@ -106,6 +106,15 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     )
     seen = f"events were lost in {judged.height} processes ({shares} innermost NVTX ranges hold no API call)"
     return [warn("incomplete-capture", judged.height, seen)]
+
+
+def _innermost(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the push/pop ranges inside which no other one of their thread opened."""
+    nesting = nest(ranges)
+    opened = nesting.nodes.filter(pl.col("depth") > 0)
+    enclosing = nesting.nodes["range"].gather(opened["parent"].filter(opened["parent"] >= 0)).unique()
+    innermost = opened.select("range").unique().join(enclosing.to_frame(), on="range", how="anti")
+    return ranges.with_row_index("range").join(innermost, on="range", how="semi").drop("range")
 
 
 def stream_overlap(trace: Trace) -> list[ReportWarning]:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import polars as pl
 
+from k25trace.ordering import Order
 from k25trace.trace import tables
 from k25trace.trace.gpus import Basis, Gpu, Slot, identify
 from k25trace.trace.interning import ID
-from k25trace.trace.source import Col, Source, decode, read
+from k25trace.trace.source import CHUNK_ROWS, Col, Source, decode, read
 from k25trace.trace.tables import (
     DEFAULT_DOMAIN,
     DOMAIN_CREATE,
@@ -42,6 +43,15 @@ class Process:
 
     pid: int | None
     rank: int | None
+
+
+@dataclass(frozen=True)
+class _Survey:
+    """What one pass over the kernels tells: who ran where, which graph launches are seen inside, in what order."""
+
+    slots: pl.DataFrame
+    replays: pl.DataFrame
+    order: Order
 
 
 class Trace:
@@ -113,7 +123,7 @@ class Trace:
     def kernel_chunks(self) -> Iterator[pl.DataFrame]:
         """Stream `kernels` in frames of bounded size, in the order of the file, keeping none."""
         if "kernels" in self.__dict__:
-            yield from self.kernels.iter_slices(1 << 18)
+            yield from self.kernels.iter_slices(CHUNK_ROWS)
             return
         for chunk in self._usable_chunks():
             yield self._with_gpu(chunk)
@@ -140,6 +150,18 @@ class Trace:
         """CUDA API calls: process, thread, start_ns, end_ns, correlation, name, failed."""
         return tables.api_calls(self.source, self._ids)
 
+    def call_chunks(self) -> Iterator[pl.DataFrame]:
+        """Stream `launches` in frames of bounded size, keeping none that are not loaded."""
+        if "launches" in self.__dict__:
+            yield from self.launches.iter_slices(CHUNK_ROWS)
+        else:
+            yield from tables.api_call_chunks(self.source, self._ids)
+
+    def release(self, *frames: str) -> None:
+        """Forget loaded frames, by name; they load again when they are asked for again."""
+        for frame in frames:
+            self.__dict__.pop({"ranges": "_nvtx"}.get(frame, frame), None)
+
     def calls(self, *kinds: str) -> pl.DataFrame:
         """Return the `launches` of some kinds (`tables.API_KINDS`) without loading the others."""
         if "launches" not in self.__dict__:
@@ -153,19 +175,29 @@ class Trace:
         """Creations of graph nodes: process, thread, at_ns, node, original."""
         return tables.graph_nodes(self.source, self._ids)
 
-    @cached_property
+    @property
     def ranges(self) -> pl.DataFrame:
         """NVTX ranges: row, push_pop, process, thread, start_ns, end_ns, closed, name, domain, is_nccl.
 
         ``domain`` is an index into `names`. A range that was never closed ends in the far future
         (``closed`` is false).
         """
-        events = self._nvtx_events
+        return self._nvtx[0]
+
+    @cached_property
+    def range_spans(self) -> pl.DataFrame:
+        """When push/pop ranges were open, and nothing else of them: process, thread, start_ns, end_ns, in row order."""
+        columns = ("process", "thread", "start_ns", "end_ns")
+        if "_nvtx" in self.__dict__:
+            return self.ranges.filter("push_pop").sort("row").select(columns)
+        return self._nvtx_in_passing[0]
+
+    def _ranges(self, events: pl.DataFrame) -> pl.DataFrame:
         ranges = events.filter(
             pl.col("event_type").is_in([PUSH_POP, START_END]) & pl.col("process").is_not_null()
         )
         return (
-            ranges.join(self._domains, on=["process", "domain_id"], how="left", maintain_order="left")
+            ranges.join(self._domains(events), on=["process", "domain_id"], how="left", maintain_order="left")
             .with_columns(
                 (pl.col("event_type") == PUSH_POP).alias("push_pop"),
                 pl.col("end_ns").is_not_null().alias("closed"),
@@ -192,8 +224,9 @@ class Trace:
     @property
     def processes(self) -> list[Process]:
         """What the ``process`` columns are indices into."""
+        ranks = (self._nvtx if "_nvtx" in self.__dict__ else self._nvtx_in_passing)[1]
         return [
-            Process(tables.os_pid(p), self._ranks.get(i)) for i, p in enumerate(self._ids.processes.values)
+            Process(tables.os_pid(p), ranks.get(i)) for i, p in enumerate(self._ids.processes.values)
         ]
 
     @cached_property
@@ -226,7 +259,12 @@ class Trace:
     @property
     def survey(self) -> pl.DataFrame:
         """Who ran kernels where: process, device, kernel_count, first_ns, last_ns (one row a slot)."""
-        return self._surveys[0]
+        return self._survey.slots
+
+    @property
+    def kernel_order(self) -> Order:
+        """In what order the chunks of `kernel_chunks` come."""
+        return self._survey.order
 
     @cached_property
     def graph_calls(self) -> pl.DataFrame:
@@ -240,26 +278,23 @@ class Trace:
 
         One row for each GPU that a launch ran on.
         """
-        parts = [self._surveys[1], _found(self._raw_copies, self.graph_calls)]
+        parts = [self._survey.replays, _found(self._raw_copies, self.graph_calls)]
         return self._with_gpu(_together(parts, ["process", "correlation", "device"]))
 
     @cached_property
-    def _surveys(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _survey(self) -> "_Survey":
         """One pass over the kernels, which leaves nothing of them in memory where they are not loaded."""
-        slots: list[pl.DataFrame] = []
-        replays: list[pl.DataFrame] = []
+        empty = pl.DataFrame(schema=_SLOT_TIMES | _KERNEL_REST)
+        slots, replays, order = [_slots(empty)], [_found(empty, self.graph_calls)], Order()
         for chunk in self._usable_chunks():
             slots.append(_slots(chunk))
             replays.append(_found(chunk, self.graph_calls))
-        empty = pl.DataFrame(schema=_SLOT_TIMES | _KERNEL_REST)
-        return (
-            _together(slots or [_slots(empty)], ["process", "device"]),
-            _together(replays or [_found(empty, self.graph_calls)], ["process", "correlation", "device"]),
-        )
+            order.see(chunk)
+        return _Survey(_together(slots, ["process", "device"]), _together(replays, ["process", "correlation", "device"]), order)
 
     def _usable_chunks(self) -> Iterator[pl.DataFrame]:
         if "_raw_kernels" in self.__dict__:
-            yield self._raw_kernels
+            yield from self._raw_kernels.iter_slices(CHUNK_ROWS)
             return
         left_out = [_NOTHING_LEFT_OUT]
         for chunk in self._read_kernels():
@@ -366,13 +401,23 @@ class Trace:
         return tables.graph_traces(self.source, self._ids).filter(self._usable)
 
     @cached_property
-    def _nvtx_events(self) -> pl.DataFrame:
-        return tables.nvtx_events(self.source, self._ids)
+    def _nvtx(self) -> tuple[pl.DataFrame, dict[int, int]]:
+        """The ranges, and the ranks that events tell; the events themselves are not kept."""
+        events = tables.nvtx_events(self.source, self._ids)
+        return self._ranges(events), self._ranks(events)
 
     @cached_property
-    def _domains(self) -> pl.DataFrame:
+    def _nvtx_in_passing(self) -> tuple[pl.DataFrame, dict[int, int]]:
+        """What a pass over the events leaves where ranges are not asked for: their spans, and the ranks."""
+        spans, labels = [pl.DataFrame(schema={"process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64})], list[pl.DataFrame]()
+        for chunk in tables.nvtx_chunks(self.source, self._ids):
+            labels.append(chunk.select("process", "name").unique())
+            open_ends = chunk.filter((pl.col("event_type") == PUSH_POP) & pl.col("process").is_not_null())
+            spans.append(open_ends.select("process", "thread", "start_ns", pl.col("end_ns").fill_null(FAR_FUTURE_NS)))
+        return pl.concat(spans), self._ranks(pl.concat(labels)) if labels else {}
+
+    def _domains(self, events: pl.DataFrame) -> pl.DataFrame:
         """process, domain_id → domain (name index), is_nccl. Domain ids are per process."""
-        events = self._nvtx_events
         created = (
             events.filter(pl.col("event_type") == DOMAIN_CREATE)
             .group_by("process", "domain_id", maintain_order=True)
@@ -398,10 +443,9 @@ class Trace:
         schema = {"process": ID, "domain_id": pl.Int64, "domain": ID, "is_nccl": pl.Boolean}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
-    @cached_property
-    def _ranks(self) -> dict[int, int]:
+    def _ranks(self, events: pl.DataFrame) -> dict[int, int]:
         """Process → rank, where its NVTX events name exactly one."""
-        distinct = self._nvtx_events.select("process", "name").unique().drop_nulls()
+        distinct = events.select("process", "name").unique().drop_nulls()
         labelled = {i: m for i in distinct["name"].unique().to_list() if (m := _RANK.search(self.names[i]))}
         ranks: dict[int, set[int]] = {}
         for process, name in distinct.filter(pl.col("name").is_in(list(labelled))).iter_rows():

@@ -14,8 +14,8 @@ import polars as pl
 
 T = TypeVar("T")
 
-CHUNK_ROWS = 1 << 18
-"""Rows of one chunk: 262,144 rows of eight integers are 16 MiB."""
+CHUNK_ROWS = 1 << 17
+"""Rows of one chunk: 131,072 rows of eight integers are 8 MiB."""
 
 
 @dataclass(frozen=True)

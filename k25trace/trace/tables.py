@@ -183,12 +183,20 @@ def api_calls(source: Source, ids: Ids, kinds: frozenset[str] | None = None) -> 
     kinds
         Keys of `API_KINDS`: only calls of these kinds; None: every call.
     """
+    schema = {"process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    empty = pl.DataFrame(schema={**schema, "correlation": pl.Int64, "name": ID, "failed": pl.Boolean})
+    return pl.concat([empty, *api_call_chunks(source, ids, kinds)])
+
+
+def api_call_chunks(source: Source, ids: Ids, kinds: frozenset[str] | None = None) -> Iterator[pl.DataFrame]:
+    """Stream `api_calls` in frames of bounded size."""
     only = None
     if kinds is not None:
         texts = source.strings_like("cu")
         only = Only("nameId", frozenset(i for i, text in texts.items() if api_kind(decode(text)) in kinds))
-    frames = [
-        chunk.select(
+    wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
+    for chunk in source.scan(API_TABLE, [Col(c) for c in wanted], only):
+        yield chunk.select(
             ids.process.of(chunk["globalTid"]).alias("process"),
             ids.thread.of(chunk["globalTid"]).alias("thread"),
             *_CHUNK_TIME,
@@ -196,16 +204,6 @@ def api_calls(source: Source, ids: Ids, kinds: frozenset[str] | None = None) -> 
             ids.string.of(chunk["nameId"]).alias("name"),
             (pl.col("returnValue") != 0).fill_null(value=False).alias("failed"),
         )
-        for chunk in source.scan(
-            API_TABLE,
-            [Col(c) for c in ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")],
-            only,
-        )
-    ]
-    if frames:
-        return pl.concat(frames)
-    schema = {"process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64}
-    return pl.DataFrame(schema={**schema, "correlation": pl.Int64, "name": ID, "failed": pl.Boolean})
 
 
 def nvtx_events(source: Source, ids: Ids) -> pl.DataFrame:
@@ -213,27 +211,25 @@ def nvtx_events(source: Source, ids: Ids) -> pl.DataFrame:
 
     The name is ``text``, else the registered string, else empty.
     """
+    schema = {"event_type": pl.Int64, "process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    empty = pl.DataFrame(schema={**schema, "name": ID, "domain_id": pl.Int64})
+    return pl.concat([empty, *nvtx_chunks(source, ids)]).with_row_index("row")
+
+
+def nvtx_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
+    """Stream `nvtx_events`, without ``row``, in frames of bounded size."""
     columns = [Col(c) for c in ("start", "end", "eventType", "globalTid", "textId", "domainId")]
     unnamed = ids.names.id("")
-    frames = [
-        chunk.select(
+    for chunk in source.scan(NVTX_TABLE, [*columns, Col("text", "text")]):
+        texts = [ids.text.of(chunk["text"]), ids.string.of(chunk["textId"])]
+        yield chunk.select(
             pl.col("eventType").alias("event_type"),
             ids.process.of(chunk["globalTid"]).alias("process"),
             ids.thread.of(chunk["globalTid"]).alias("thread"),
             *_CHUNK_TIME,
-            pl.coalesce(
-                ids.text.of(chunk["text"]), ids.string.of(chunk["textId"]), pl.lit(unnamed, ID)
-            ).alias("name"),
+            pl.coalesce(*texts, pl.lit(unnamed, ID)).alias("name"),
             pl.col("domainId").fill_null(0).alias("domain_id"),
         )
-        for chunk in source.scan(NVTX_TABLE, [*columns, Col("text", "text")])
-    ]
-    if frames:
-        return pl.concat(frames).with_row_index("row")
-    schema = {"row": ID, "event_type": pl.Int64, "process": ID, "thread": ID}
-    return pl.DataFrame(
-        schema={**schema, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": ID, "domain_id": pl.Int64}
-    )
 
 
 def graph_nodes(source: Source, ids: Ids) -> pl.DataFrame:

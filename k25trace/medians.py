@@ -1,0 +1,104 @@
+"""Exact medians of many values in a few groups, without holding the values.
+
+Values are counted in coarse buckets as they come, and kept in temporary files once they are many. The buckets
+tell in which one each median lies; a second pass looks at the values of those alone.
+"""
+
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+_HELD_ROWS = 1 << 21
+_BUCKETS_PER_OCTAVE = 64
+
+
+class Medians:
+    """Medians of integer values by group, rounded down to an integer where the count is even.
+
+    Values come as frames with ``group`` and ``value`` (both Int64, values not negative).
+    """
+
+    def __init__(self) -> None:
+        self._held: list[pl.DataFrame] = []
+        self._held_rows = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files: list[Path] = []
+        self._counts = pl.DataFrame(schema={"group": pl.Int64, "bucket": pl.Int32, "count": pl.Int64})
+
+    def add(self, values: pl.DataFrame) -> None:
+        """Add values."""
+        bucketed = values.select("group", "value", _bucket())
+        counts = bucketed.group_by("group", "bucket").agg(pl.len().cast(pl.Int64).alias("count"))
+        self._counts = pl.concat([self._counts, counts]).group_by("group", "bucket").agg(pl.col("count").sum())
+        self._held.append(values.select("group", "value"))
+        self._held_rows += values.height
+        if self._held_rows > _HELD_ROWS:
+            self._put_aside()
+
+    @classmethod
+    def merged(cls, several: "list[Medians]") -> "Medians":
+        """Return the values of several together; they stay theirs, so that closing them closes this one."""
+        together = cls()
+        together._held = [frame for each in several for frame in each._held]
+        together._files = [file for each in several for file in each._files]
+        together._counts = pl.concat([each._counts for each in several])
+        return together
+
+    def by(self, merged: pl.Expr) -> pl.DataFrame:
+        """Return the medians of merged groups.
+
+        Parameters
+        ----------
+        merged
+            Expression on ``group`` that says which groups go together.
+
+        Returns
+        -------
+        pl.DataFrame
+            group (as merged), median (Int64).
+        """
+        counts = self._counts.with_columns(merged.alias("group")).group_by("group", "bucket").agg(pl.col("count").sum())
+        ordered = counts.sort("group", "bucket").with_columns(
+            (pl.col("count").cum_sum().over("group") - pl.col("count")).alias("before"),
+            pl.col("count").sum().over("group").alias("whole"),
+        )
+        picked: list[pl.DataFrame] = []
+        for rank in ((pl.col("whole") + 1) // 2, pl.col("whole") // 2 + 1):
+            holds = ordered.filter((rank > pl.col("before")) & (rank <= pl.col("before") + pl.col("count")))
+            picked.append(holds.select("group", "bucket", (rank - pl.col("before") - 1).alias("place")))
+        wanted = pl.concat(picked).select("group", "bucket").unique()
+        values = pl.concat([self._within(frame, merged, wanted) for frame in self._frames()])
+        sorted_values = values.group_by("group", "bucket").agg(pl.col("value").sort())
+        found = [
+            places.join(sorted_values, on=["group", "bucket"], how="left").select("group", pl.col("value").list.get(pl.col("place")))
+            for places in picked
+        ]
+        both = found[0].join(found[1], on="group", suffix="_upper")
+        return both.select("group", ((pl.col("value") + pl.col("value_upper")) // 2).alias("median"))
+
+    def close(self) -> None:
+        """Delete the temporary files."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _frames(self) -> list[pl.DataFrame | Path]:
+        return [*self._files, *self._held, pl.DataFrame(schema={"group": pl.Int64, "value": pl.Int64})]
+
+    def _within(self, frame: pl.DataFrame | Path, merged: pl.Expr, wanted: pl.DataFrame) -> pl.DataFrame:
+        values = frame if isinstance(frame, pl.DataFrame) else pl.read_ipc(frame)
+        return values.select(merged.alias("group"), "value", _bucket()).join(wanted, on=["group", "bucket"], how="semi")
+
+    def _put_aside(self) -> None:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="k25trace-")
+        for frame in self._held:
+            file = Path(self._folder.name) / f"{len(self._files)}.arrow"
+            frame.write_ipc(file)
+            self._files.append(file)
+        self._held, self._held_rows = [], 0
+
+
+def _bucket() -> pl.Expr:
+    """Return the bucket of a value: never smaller for a larger one, and at most 1/64 of an octave wide above 64."""
+    return ((pl.col("value").cast(pl.Float64) + 1).log(2) * _BUCKETS_PER_OCTAVE).floor().cast(pl.Int32).alias("bucket")
