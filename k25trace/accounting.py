@@ -250,7 +250,7 @@ class Sweep:
                 self._accounts[gpu].wall[row] += each + (intervals if place < rest else 0)
 
 
-def slabs(intervals: pl.DataFrame, rows: int = 2 * SLAB_ROWS) -> Iterator[tuple[pl.DataFrame, int | None]]:
+def slabs(intervals: pl.DataFrame, rows: int = 4 * SLAB_ROWS) -> Iterator[tuple[pl.DataFrame, int | None]]:
     """Cut intervals, in any order, into slabs of time: each with the instant before which it is complete."""
     ordered = intervals if intervals["start_ns"].is_sorted() else intervals.sort("start_ns")
     for at in range(0, ordered.height, rows):

@@ -222,6 +222,8 @@ def _analyse(
     ranges: bool,
 ) -> _Part:
     attribution = Attribution(trace, domains) if ranges or range_glob is not None else None
+    # Before anything else: what it needs for a while is given back before the kernels need as much.
+    incomplete = health.incomplete_capture(trace)
     found = replays(trace)
     selected: pl.Series | None = None
     if attribution is not None and range_glob is not None:
@@ -235,6 +237,7 @@ def _analyse(
     account = _Accountant(window, classes)
     account.add(_others(trace, found), window)
     if kernels is None:
+        trace.release("copies")
         narrow = ("gpu", "name", "start_ns", "end_ns")
         for slab, until in in_time_order(lambda: (c.select(narrow) for c in trace.kernel_chunks()), trace.kernel_order):
             account.take(slab, until)
@@ -248,7 +251,7 @@ def _analyse(
     owned = None
     if attribution is not None and kernels is not None and ranges:
         owned = _owned(attribution, account.chosen(kernels), classes)
-    warnings = [*trace.warnings, *health.opaque_replays(found)]
+    warnings = [*incomplete, *trace.warnings, *health.opaque_replays(found)]
     if attribution is not None:
         warnings += [
             *health.open_ranges(trace),
@@ -257,7 +260,6 @@ def _analyse(
             *health.launches_without_kernels(trace),
             *health.stream_overlap(trace),
         ]
-    warnings += health.incomplete_capture(trace)
     return _Part(
         trace,
         window,

@@ -3,13 +3,15 @@
 Each function looks at one sign and returns the warnings for it; none changes a figure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from k25trace.nesting import last_at, nest
+from k25trace.nesting import nest
 from k25trace.replays import Replays, capture_in_progress
 from k25trace.trace import Trace
+from k25trace.trace.interning import ID
+from k25trace.trace.tables import api_kind
 from k25trace.warnings import ReportWarning, warn
 
 LOSSY_RANGES_COUNT = 50
@@ -83,14 +85,19 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     """Warn of processes whose ranges go on while their API calls stop: nsys lost events, and exited 0."""
     ranges = trace.range_spans
     leaves = pl.concat([_innermost(part) for part in ranges.partition_by("process")] or [_innermost(ranges)])
-    leaves = leaves.with_row_index("leaf")
-    spans = leaves.select("leaf", "thread", "end_ns", pl.col("start_ns").alias("at_ns"))
-    called = pl.repeat(value=False, n=leaves.height, eager=True)
-    for chunk in trace.call_chunks() if leaves.height else ():
-        calls = chunk.select("thread", pl.col("start_ns").alias("at_ns"))
-        found = last_at(calls, spans)
-        called = called.scatter(found.filter(calls["at_ns"] < found["end_ns"])["leaf"].unique(), True)  # noqa: FBT003
-    launching = _launching_processes(trace)
+    trace.release("range_spans")
+    leaves = leaves.sort("thread", "start_ns")
+    if leaves.height == 0:
+        return []
+    who_called_what = [pl.DataFrame(schema={"process": ID, "name": ID})]
+
+    def noted() -> Iterator[pl.DataFrame]:
+        for chunk in trace.call_chunks():
+            who_called_what.append(chunk.select("process", "name").unique())
+            yield chunk
+
+    called = _holds_a_call(leaves, noted())
+    launching = _launching_processes(trace, pl.concat(who_called_what).unique())
     judged = (
         leaves.select("process", called.alias("called"))
         .filter(pl.col("process").is_in(launching))
@@ -106,6 +113,22 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     )
     seen = f"events were lost in {judged.height} processes ({shares} innermost NVTX ranges hold no API call)"
     return [warn("incomplete-capture", judged.height, seen)]
+
+
+def _holds_a_call(leaves: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.Series:
+    """Return, per range, whether a call of its thread begins inside; ranges of one thread are ordered and disjoint."""
+    called = pl.repeat(value=False, n=leaves.height, eager=True)
+    first = leaves.with_row_index("leaf").group_by("thread").agg(pl.col("leaf").min(), pl.len().alias("leaves"))
+    starts, ends = leaves["start_ns"], leaves["end_ns"]
+    by_thread = {thread: (leaf, starts.slice(leaf, count)) for thread, leaf, count in first.iter_rows()}
+    for chunk in chunks:
+        for (thread,), calls in chunk.select("thread", "start_ns").partition_by("thread", as_dict=True).items():
+            if thread in by_thread:
+                leaf, mine = by_thread[thread]
+                place = mine.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) - 1
+                inside = (place >= 0) & (calls["start_ns"] < ends.gather(place.clip(0) + leaf))
+                called = called.scatter((place.filter(inside) + leaf).unique(), True)  # noqa: FBT003
+    return called
 
 
 def _innermost(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -132,7 +155,7 @@ def stream_overlap(trace: Trace) -> list[ReportWarning]:
     )
 
 
-def _launching_processes(trace: Trace) -> list[int]:
-    calls: Iterable[int] = trace.calls("kernel_launch", "graph_launch")["process"].drop_nulls().to_list()
-    kernels: Iterable[int] = trace.survey["process"].drop_nulls().to_list()
-    return sorted({*calls, *kernels})
+def _launching_processes(trace: Trace, calls: pl.DataFrame) -> list[int]:
+    """Return the processes that ran kernels, or called (process, name) what launches them."""
+    launching = {p for p, name in calls.drop_nulls().iter_rows() if api_kind(trace.names[name]) in {"kernel_launch", "graph_launch"}}
+    return sorted(launching.union(trace.survey["process"].drop_nulls().to_list()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-_HELD_ROWS = 1 << 21
+_HELD_ROWS = 1 << 19
 _BUCKETS_PER_OCTAVE = 64
 
 

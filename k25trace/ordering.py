@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-SLAB_ROWS = 1 << 17
+SLAB_ROWS = 1 << 16
 """Rows of one slab: what is held at a time is a few of them."""
 
 _SAMPLED = 64

@@ -160,7 +160,8 @@ class Trace:
     def release(self, *frames: str) -> None:
         """Forget loaded frames, by name; they load again when they are asked for again."""
         for frame in frames:
-            self.__dict__.pop({"ranges": "_nvtx"}.get(frame, frame), None)
+            for stored in {"ranges": ("_nvtx",), "copies": ("copies", "_raw_copies")}.get(frame, (frame,)):
+                self.__dict__.pop(stored, None)
 
     def calls(self, *kinds: str) -> pl.DataFrame:
         """Return the `launches` of some kinds (`tables.API_KINDS`) without loading the others."""
@@ -313,7 +314,10 @@ class Trace:
         return pl.concat([self._unusable("kernels"), self._unusable("copies")])
 
     def _unusable(self, what: str) -> pl.DataFrame:
-        _ = self.survey, self._raw_copies
+        if "kernels" not in self._left_out:
+            _ = self.survey
+        if "copies" not in self._left_out:
+            _ = self._raw_copies
         return self._left_out.get(what, _NOTHING_LEFT_OUT)
 
     # ---- warnings about the report itself
