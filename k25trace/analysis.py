@@ -5,7 +5,7 @@ twice.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -133,7 +133,7 @@ def attribute(
     rules = rules or load_rules()
     if ranges or range_glob is not None:
         for trace in traces:
-            trace.load()  # once, before anything would stream it
+            trace.load()  # once, before anything would stream them
     with_kernels = [trace for trace in traces if trace.survey.height]
     if not with_kernels:
         raise _no_kernels(traces[0])
@@ -221,10 +221,22 @@ def _analyse(
     *,
     ranges: bool,
 ) -> _Part:
-    attribution = Attribution(trace, domains) if ranges or range_glob is not None else None
-    # Before anything else: what it needs for a while is given back before the kernels need as much.
-    incomplete = health.incomplete_capture(trace)
+    # The signs of loss come first: what they need for a while is given back before the kernels need as much.
+    warnings = health.incomplete_capture(trace)
     found = replays(trace)
+    attribution = Attribution(trace, domains) if ranges or range_glob is not None else None
+    if attribution is not None:
+        warnings += [
+            *health.open_ranges(trace),
+            *health.launches_without_kernels(trace),
+            *health.stream_overlap(trace),
+        ]
+        _ = attribution.calls
+        trace.release("launches")
+        warnings += [
+            *health.unlaunched_kernels(attribution.kernels["launch_ns"].null_count()),
+            *health.uncaptured_kernels(attribution.uncaptured),
+        ]
     selected: pl.Series | None = None
     if attribution is not None and range_glob is not None:
         window, selected = select_range(attribution, range_glob, bounds)
@@ -251,15 +263,7 @@ def _analyse(
     owned = None
     if attribution is not None and kernels is not None and ranges:
         owned = _owned(attribution, account.chosen(kernels), classes)
-    warnings = [*incomplete, *trace.warnings, *health.opaque_replays(found)]
-    if attribution is not None:
-        warnings += [
-            *health.open_ranges(trace),
-            *health.unlaunched_kernels(attribution.kernels["launch_ns"].null_count()),
-            *health.uncaptured_kernels(attribution.uncaptured),
-            *health.launches_without_kernels(trace),
-            *health.stream_overlap(trace),
-        ]
+    warnings += [*trace.warnings, *health.opaque_replays(found)]
     return _Part(
         trace,
         window,
@@ -374,18 +378,12 @@ def _unpacked(lane: str, *columns: str) -> list[pl.Expr]:
 
 def _owned(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -> pl.DataFrame:
     """Return kernel counts and times by owner: gpu, process (index), kind, via, path, domain, category, ..."""
-    span = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
-    classed = pl.concat(
-        [kernels, classes.of(kernels["name"]).select("category")], how="horizontal"
-    ).with_columns(span)
-    totals = [pl.len().cast(pl.Int64).alias("kernel_count"), pl.col("duration_ns").sum().alias("kernel_ns")]
-    # A kernel without a process is of a process that no other kernel is of.
-    numbered = classed.with_columns(pl.col("process").fill_null(_NO_PROCESS))
+    totals = [pl.col("kernel_count").sum(), pl.col("kernel_ns").sum()]
+    keys = ["lane", "owner"]
+    parts = [_by_owner(part, classes) for part in kernels.iter_slices(4 * SLAB_ROWS)] or [_by_owner(kernels, classes)]
     by_path = (
-        numbered.group_by(
-            _lane("gpu", "process", "category"),
-            (pl.col("path").cast(pl.Int64) * 2 + pl.col("via_capture")).alias("owner"),
-        )
+        pl.concat(parts)
+        .group_by(keys)
         .agg(totals)
         .with_columns(
             *_unpacked("lane", "gpu", "process", "category"),
@@ -411,18 +409,38 @@ def _owned(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -
         "kernel_count",
         "kernel_ns",
     )
-    return pl.concat([push_pop, _start_end(attribution, classed)])
+    return pl.concat([push_pop, *_start_end(attribution, kernels, classes)])
 
 
-def _start_end(attribution: Attribution, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of start/end ranges: a kernel once for each name whose range was open, in its process, at launch."""
-    names = attribution.trace.names
-    ranges = attribution.owning.filter(~pl.col("push_pop")).sort("row")
-    by = ["process", "gpu", "category"]
-    involved = ranges["process"].unique().to_list()
-    lanes = kernels.filter(pl.col("launch_ns").is_not_null() & pl.col("process").is_in(involved)).select(
-        *by, _lane(*by), "launch_ns", "duration_ns"
+def _by_owner(kernels: pl.DataFrame, classes: _Classes) -> pl.DataFrame:
+    """Return kernels added up by lane (gpu, process, category) and owner (path and via in one number)."""
+    classed = kernels.with_columns(
+        classes.of(kernels["name"])["category"],
+        # A kernel without a process is of a process that no other kernel is of.
+        pl.col("process").fill_null(_NO_PROCESS),
     )
+    owner = pl.col("path").cast(pl.Int64) * 2 + pl.col("via_capture")
+    return classed.group_by(_lane("gpu", "process", "category"), owner.alias("owner")).agg(
+        pl.len().cast(pl.Int64).alias("kernel_count"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("kernel_ns")
+    )
+
+
+def _start_end(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -> Iterator[pl.DataFrame]:
+    """Yield, per process, the rows of start/end ranges: a kernel once for each name whose range was open at its launch."""
+    for ranges in attribution.owning.filter(~pl.col("push_pop")).partition_by("process", maintain_order=True):
+        mine = kernels.filter((pl.col("process") == ranges["process"][0]) & pl.col("launch_ns").is_not_null())
+        if mine.height:
+            yield _open_at_launch(attribution, mine, ranges.sort("row"), classes)
+
+
+def _open_at_launch(
+    attribution: Attribution, kernels: pl.DataFrame, ranges: pl.DataFrame, classes: _Classes
+) -> pl.DataFrame:
+    """Return the rows of the start/end ranges of one process."""
+    names = attribution.trace.names
+    by = ["process", "gpu", "category"]
+    classed = kernels.with_columns(classes.of(kernels["name"])["category"])
+    lanes = classed.select(*by, _lane(*by), "launch_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     covered = union(ranges, ["process", "name"]).join(lanes.select(*by, "lane").unique(), on="process")
     first, last = (lanes["launch_ns"].min(), lanes["launch_ns"].max())
     shift = (last - first + 1).bit_length() if isinstance(first, int) and isinstance(last, int) else 0

@@ -17,11 +17,11 @@ from k25trace.nesting import NO_STACK, Nesting, nest
 from k25trace.replays import capture_in_progress
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID, Interner
+from k25trace.trace.keys import with_key
 
 ROOT = 0
 """The path of a kernel launched under no range."""
 
-_CORRELATION_BITS = 40
 _LONGEST_CHAIN = 32
 """Generations of cloning that are followed from a graph node back to its original; a cycle ends here too."""
 
@@ -84,7 +84,7 @@ class Attribution:
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        """One call per (process, correlation): key, thread, launch_ns, launch_end_ns, stack.
+        """One call per (process, correlation): key, thread, launch_ns, stack.
 
         Of several calls with one correlation id the launch call is meant, else the earliest.
         """
@@ -98,8 +98,7 @@ class Attribution:
             "key",
             "thread",
             pl.col("start_ns").alias("launch_ns"),
-            pl.col("end_ns").alias("launch_end_ns"),
-            self.nesting.at(at).alias("stack"),
+            self.nesting.at(at).cast(pl.Int32).alias("stack"),
         )
 
     @cached_property
@@ -109,8 +108,8 @@ class Attribution:
         Returns
         -------
         pl.DataFrame
-            The columns of `Trace.kernels` and: thread, launch_ns, launch_end_ns (null without a launch) ·
-            stack Int64 (node of `nesting` at the launch) · captured Int32 (index into `captures`; null for an
+            The columns of `Trace.kernels` and: thread, launch_ns (null without a launch) ·
+            stack Int32 (node of `nesting` at the launch) · captured Int32 (index into `captures`; null for an
             eager kernel) · path UInt32 (see `owner`) · via_capture Boolean.
         """
         return self._with_paths(self._with_launches(self.trace.kernels))
@@ -121,35 +120,26 @@ class Attribution:
         return self._with_paths(self._with_launches(self.trace.copies))
 
     def _with_launches(self, operations: pl.DataFrame) -> pl.DataFrame:
-        joined = with_key(operations).join(self.calls, on="key", how="left", maintain_order="left")
-        return joined.drop("key").with_columns(pl.col("stack").fill_null(NO_STACK))
+        # Only what is new comes out of the joins, here and below, and is put beside the columns there are.
+        keys = with_key(operations.select("process", "correlation")).select("key")
+        found = keys.join(self.calls, on="key", how="left", maintain_order="left")
+        return operations.hstack(found.select("thread", "launch_ns", pl.col("stack").fill_null(NO_STACK)))
 
     def _with_paths(self, operations: pl.DataFrame) -> pl.DataFrame:
-        launch_path = of_nodes(self._node_paths, operations["stack"]).fill_null(ROOT)
+        launch_path = of_nodes(self._node_paths, operations["stack"]).fill_null(ROOT).alias("launch_path")
         if operations["graph_node"].null_count() == operations.height:
-            return operations.with_columns(
-                pl.lit(None, pl.Int32).alias("captured"),
-                launch_path.alias("path"),
-                pl.lit(value=False).alias("via_capture"),
-            )
-        captured = operations.select("process", pl.col("graph_node").alias("node")).join(
-            self._captured_nodes, on=["process", "node"], how="left", maintain_order="left"
-        )["captured"]
-        operations = operations.with_columns(
-            captured, launch_path.alias("launch_path"), self._shared(operations).alias("shared")
-        )
-        case = ["launch_path", "shared", "captured"]
-        cases = operations.select(case).unique().drop_nulls("captured")
+            nothing = pl.repeat(None, operations.height, dtype=pl.Int32, eager=True).alias("captured")
+            eager = pl.repeat(value=False, n=operations.height, eager=True).alias("via_capture")
+            return operations.hstack([nothing, launch_path.alias("path"), eager])
+        nodes = operations.select("process", pl.col("graph_node").alias("node"))
+        captured = nodes.join(self._captured_nodes, on=["process", "node"], how="left", maintain_order="left")["captured"]
+        case = pl.DataFrame([launch_path, self._shared(operations).alias("shared"), captured])
+        cases = case.unique().drop_nulls("captured")
         paths = [self._extended(*row) for row in cases.iter_rows()]
         extended = cases.with_columns(pl.Series("path", paths, dtype=ID))
-        return (
-            operations.join(extended, on=case, how="left", maintain_order="left")
-            .with_columns(
-                pl.coalesce("path", "launch_path").alias("path"),
-                pl.col("path").ne(pl.col("launch_path")).fill_null(value=False).alias("via_capture"),
-            )
-            .drop("launch_path", "shared")
-        )
+        found = case.join(extended, on=case.columns, how="left", maintain_order="left")["path"]
+        path = found.fill_null(launch_path).alias("path")
+        return operations.hstack([captured, path, (path != launch_path).alias("via_capture")])
 
     @cached_property
     def captures(self) -> list[tuple[int, ...]]:
@@ -167,24 +157,6 @@ class Attribution:
             at, name, _ = self._paths.values[at]
             names.append(self.trace.names[name])
         return Owner(tuple(reversed(names)), self.trace.names[domain])
-
-    def outermost(self, is_match: pl.Series) -> list[int | None]:
-        """Return, per node of `nesting`, the outermost range of its stack for which ``is_match`` holds, if any.
-
-        Parameters
-        ----------
-        is_match
-            Boolean, aligned with `push_pop`.
-        """
-        nodes = self.nesting.nodes.with_row_index("node")
-        found = pl.repeat(None, nodes.height, dtype=pl.Int64, eager=True)
-        for level in (
-            nodes.filter(pl.col("depth") > 0).sort("depth").partition_by("depth", maintain_order=True)
-        ):
-            own = level["range"].cast(pl.Int64).set(~is_match.gather(level["range"]), None)
-            outer = of_nodes(found, level["parent"])
-            found = found.scatter(level["node"], outer.zip_with(outer.is_not_null(), own))
-        return found.to_list()
 
     @cached_property
     def uncaptured(self) -> int:
@@ -298,24 +270,6 @@ def of_nodes(values: pl.Series, stacks: pl.Series) -> pl.Series:
     if values.len() == 0:
         return pl.repeat(None, stacks.len(), dtype=values.dtype, eager=True)
     return values.gather(stacks.clip(lower_bound=0)).set(stacks == NO_STACK, None)
-
-
-def with_key(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add ``key``, equal exactly where (process, correlation) is: correlation ids are unique within a process only."""
-    correlation = pl.col("correlation")
-    narrow = frame.select(correlation.is_between(0, (1 << _CORRELATION_BITS) - 1).all()).item()
-    # CUPTI's ids are 32-bit; a wider one (no nsys writes it) is hashed into the bits beside theirs.
-    wide = correlation.hash() % (1 << (_CORRELATION_BITS - 1)) + (1 << (_CORRELATION_BITS - 1))
-    low = (
-        correlation
-        if narrow
-        else pl.when(correlation.is_between(0, (1 << (_CORRELATION_BITS - 1)) - 1))
-        .then(correlation)
-        .otherwise(wide.cast(pl.Int64))
-    )
-    return frame.with_columns(
-        (pl.col("process").cast(pl.Int64) * (1 << _CORRELATION_BITS) + low).alias("key")
-    )
 
 
 def capture_moments(graph_nodes: pl.DataFrame) -> pl.DataFrame:

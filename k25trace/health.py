@@ -11,6 +11,7 @@ from k25trace.nesting import nest
 from k25trace.replays import Replays, capture_in_progress
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID
+from k25trace.trace.keys import with_key
 from k25trace.trace.tables import api_kind
 from k25trace.warnings import ReportWarning, warn
 
@@ -66,19 +67,13 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
     calls = trace.calls("kernel_launch").filter(~pl.col("failed") & pl.col("correlation").is_not_null())
     ends = [trace.duration_ns or 0, trace.survey["last_ns"].max() or 0, trace.launches["end_ns"].max() or 0]
     end = trace.duration_ns if trace.duration_ns is not None else max(e for e in ends if isinstance(e, int))
-    keys = ["process", "correlation"]
-    calls = (
-        calls.filter(pl.col("start_ns") < end - END_SLACK_NS)
-        .join(trace.kernels, on=keys, how="anti")
-        .join(trace.unusable, on=keys, how="anti")
-    )
-    during = capture_in_progress(trace, calls.select("thread", pl.col("start_ns").alias("at_ns")))
-    count = calls.filter(during.is_null()).select(keys).unique().height
-    return (
-        [warn("launches-without-kernels", count, f"{count} kernel launches without a kernel")]
-        if count
-        else []
-    )
+    keyed = with_key(calls.filter(pl.col("start_ns") < end - END_SLACK_NS)).select("key", "thread", "start_ns")
+    for operations in (trace.kernels, trace.unusable):
+        keyed = keyed.join(with_key(operations.select("process", "correlation")), on="key", how="anti")
+    during = capture_in_progress(trace, keyed.select("thread", pl.col("start_ns").alias("at_ns")))
+    count = keyed.filter(during.is_null())["key"].n_unique()
+    seen = f"{count} kernel launches without a kernel"
+    return [warn("launches-without-kernels", count, seen)] if count else []
 
 
 def incomplete_capture(trace: Trace) -> list[ReportWarning]:
@@ -142,17 +137,15 @@ def _innermost(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def stream_overlap(trace: Trace) -> list[ReportWarning]:
     """Warn of kernels that start before the one ahead of them on their stream ends."""
-    keys = ["gpu", "process", "stream"]
-    lanes = trace.kernels.select(*keys, "start_ns", "end_ns").filter(pl.col("stream").is_not_null())
-    ordered = lanes.sort(*keys, "start_ns", "end_ns")
-    same_lane = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in keys)
-    begins = pl.col("start_ns") < pl.col("end_ns").shift(1)
-    count = ordered.select((same_lane & begins).fill_null(value=False).sum()).item()
-    return (
-        [warn("stream-overlap", count, f"{count} kernels overlap the one before on their stream")]
-        if count
-        else []
-    )
+    count = 0
+    for gpu in range(len(trace.gpus)):
+        mine = trace.kernels.filter((pl.col("gpu") == gpu) & pl.col("stream").is_not_null())
+        lanes = mine.select("process", "stream", "start_ns", "end_ns")
+        ordered = lanes.sort("process", "stream", "start_ns", "end_ns")
+        same_lane = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in ("process", "stream"))
+        begins = pl.col("start_ns") < pl.col("end_ns").shift(1)
+        count += ordered.select((same_lane & begins).fill_null(value=False).sum()).item()
+    return [warn("stream-overlap", count, f"{count} kernels overlap the one before on their stream")] if count else []
 
 
 def _launching_processes(trace: Trace, calls: pl.DataFrame) -> list[int]:

@@ -5,7 +5,7 @@ onto each GPU. Only the last selects kernels, too: those launched inside, or cap
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -14,7 +14,6 @@ import polars as pl
 from k25trace.attribution import Attribution
 from k25trace.errors import CannotAnswer, UsageError
 from k25trace.intervals import clip, union
-from k25trace.nesting import NO_STACK
 from k25trace.replays import Replays
 from k25trace.trace import Trace
 from k25trace.units import parse_ns
@@ -144,16 +143,10 @@ def select_range(
     """
     path = attribution.trace.path
     matches = _name_matcher(attribution, glob)
-    kernels, copies = attribution.kernels, attribution.copies
-    found = [_instances(attribution, operations, matches) for operations in (kernels, copies)]
-    spans = (
-        pl.concat(found)
-        .group_by("gpu", "kind", "instance", "replay")
-        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    )
-    selected = pl.repeat(value=False, n=kernels.height, eager=True).scatter(
-        found[0]["position"].unique(), True
-    )  # noqa: FBT003
+    selected, spans = _inside(attribution, attribution.kernels, matches)
+    spans = pl.concat([spans, _inside(attribution, attribution.copies, matches)[1]])
+    # An instance's copies and kernels make one span.
+    spans = spans.group_by("gpu", "instance").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     if not selected.any():
         raise CannotAnswer(f"{path}: no kernel was launched inside a range {glob}")
     pieces = union(spans, ["gpu"])
@@ -192,60 +185,46 @@ def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame
     return lambda ranges: ranges["name"].is_in(matching)
 
 
-def _instances(
+def _inside(
     attribution: Attribution, operations: pl.DataFrame, matches: Callable[[pl.DataFrame], pl.Series]
-) -> pl.DataFrame:
-    """Return which operation belongs to which matching instance: position, gpu, start_ns, end_ns, kind, instance, replay.
-
-    Of nested matching instances the outermost stands for all: its span holds theirs.
-    """
+) -> tuple[pl.Series, pl.DataFrame]:
+    """Return which operations are inside matching ranges, and what each instance spans: gpu, instance, start_ns, end_ns."""
     is_match = matches(attribution.push_pop)
-    outermost = attribution.outermost(is_match)
-    by_stack = pl.Series([*outermost, None], dtype=pl.Int64).gather(
-        operations["stack"].replace(NO_STACK, len(outermost))
-    )
-    in_capture = [next((r for r in members if is_match[r]), None) for members in attribution.captures]
-    by_capture = pl.Series([*in_capture, None], dtype=pl.Int64).gather(
-        operations["captured"].cast(pl.Int64).fill_null(len(in_capture))
-    )
-    numbered = operations.with_row_index("position")
-    shown = numbered.select(
-        "position",
-        "gpu",
-        "start_ns",
-        "end_ns",
-        "correlation",
-        by_stack.alias("at_launch"),
-        by_capture.alias("at_capture"),
-    )
-    columns = ("position", "gpu", "start_ns", "end_ns")
-    launched = shown.filter(pl.col("at_launch").is_not_null()).select(
-        *columns,
-        pl.lit(0).alias("kind"),
-        pl.col("at_launch").alias("instance"),
-        pl.lit(0, pl.Int64).alias("replay"),
-    )
-    captured = shown.filter(pl.col("at_launch").is_null() & pl.col("at_capture").is_not_null()).select(
-        *columns,
-        pl.lit(1).alias("kind"),
-        pl.col("at_capture").alias("instance"),
-        pl.col("correlation").alias("replay"),
-    )
-    across = attribution.owning.filter(~pl.col("push_pop")).pipe(lambda frame: frame.filter(matches(frame)))
-    spanned = [
-        numbered.filter(
-            (pl.col("process") == process) & (pl.col("launch_ns") >= start) & (pl.col("launch_ns") < end)
-        ).select(
-            *columns,
-            pl.lit(2).alias("kind"),
-            pl.lit(number, pl.Int64).alias("instance"),
-            pl.lit(0, pl.Int64).alias("replay"),
-        )
-        for number, (process, start, end) in enumerate(
-            across.select("process", "start_ns", "end_ns").iter_rows()
-        )
+    spanned = [pl.col("start_ns").min(), pl.col("end_ns").max()]
+    stacks = operations["stack"].unique()
+    by_stack = _members(stacks, [attribution.nesting.ancestors(node) for node in stacks.to_list()], is_match)
+    captures = pl.Series(range(len(attribution.captures)), dtype=pl.Int32)
+    by_capture = _members(captures, attribution.captures, is_match)
+    selected = operations["stack"].is_in(by_stack["group"].unique().to_list()) | operations["captured"].is_in(
+        by_capture["group"].unique().to_list()
+    ).fill_null(value=False)
+    launched = operations.group_by("gpu", pl.col("stack").alias("group")).agg(spanned).join(by_stack, on="group")
+    replayed = operations.group_by("gpu", pl.col("captured").alias("group"), "process", "correlation").agg(spanned)
+    instances = [
+        launched.select("gpu", pl.format("range {}", "member").alias("instance"), "start_ns", "end_ns"),
+        # Every replay of a graph is an instance of its own of the ranges it was captured in.
+        replayed.join(by_capture, on="group").select(
+            "gpu",
+            pl.format("range {} replay {} of {}", "member", "correlation", "process").alias("instance"),
+            "start_ns",
+            "end_ns",
+        ),
     ]
-    return pl.concat([launched, captured, *spanned])
+    across = attribution.owning.filter(~pl.col("push_pop")).pipe(lambda frame: frame.filter(matches(frame)))
+    for row, process, start, end in across.select("row", "process", "start_ns", "end_ns").iter_rows():
+        launch = operations["launch_ns"]
+        open_then = ((operations["process"] == process) & (launch >= start) & (launch < end)).fill_null(value=False)
+        selected |= open_then
+        mine = operations.filter(open_then).group_by("gpu").agg(spanned)
+        instances.append(mine.select("gpu", pl.lit(f"row {row}").alias("instance"), "start_ns", "end_ns"))
+    return selected, pl.concat(instances)
+
+
+def _members(groups: pl.Series, members: Sequence[Sequence[int]], is_match: pl.Series) -> pl.DataFrame:
+    """Return the matching ranges of each group: group, member."""
+    matching = is_match.to_list()
+    pairs = [(group, r) for group, ranges in zip(groups.to_list(), members, strict=True) for r in ranges if matching[r]]
+    return pl.DataFrame(pairs, schema={"group": groups.dtype, "member": pl.Int64}, orient="row")
 
 
 def _int(value: object) -> int:

@@ -103,13 +103,13 @@ class Trace:
         return tables.duration_ns(self.source)
 
     def load(self) -> None:
-        """Read kernels and API calls, the two large tables, side by side; frames load one by one without it."""
+        """Read kernels, API calls and ranges, the large tables side by side; frames load one by one without it."""
         _ = self._usable, self.source.tables
         with ThreadPoolExecutor(2, thread_name_prefix="k25trace-load") as pool:
             calls = pool.submit(lambda: self.launches)
             _ = self._raw_kernels
             calls.result()
-        _ = self.kernels
+        _ = self.ranges, self.kernels
 
     # ---- frames
 
@@ -509,7 +509,7 @@ class Trace:
 
 _SLOT_TIMES = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
 _NOTHING_LEFT_OUT = pl.DataFrame(schema={"process": ID, "correlation": pl.Int64})
-_KERNEL_REST = {"stream": pl.Int64, "correlation": pl.Int64, "name": ID, "graph_node": pl.Int64}
+_KERNEL_REST = {"stream": pl.Int32, "correlation": pl.Int64, "name": ID, "graph_node": pl.Int64}
 
 
 def _slots(kernels: pl.DataFrame) -> pl.DataFrame:

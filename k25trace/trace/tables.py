@@ -120,7 +120,7 @@ def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
             ids.process.of(chunk["globalPid"]).alias("process"),
             pl.col("deviceId").alias("device"),
             *_CHUNK_TIME,
-            pl.col("streamId").alias("stream"),
+            pl.col("streamId").cast(pl.Int32, wrap_numerical=True).alias("stream"),
             pl.col("correlationId").alias("correlation"),
             ids.string.of(chunk[name]).alias("name").fill_null(no_name),
             pl.col("graphNodeId").alias("graph_node"),
