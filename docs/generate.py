@@ -310,10 +310,10 @@ def _signature(name: str, function: Callable[..., object]) -> str:
 
 
 def documented(thing: object) -> Iterator[tuple[str, str]]:
-    """Yield (name, meaning) of the parameters and attributes that a numpydoc docstring lists."""
+    """Yield (name, meaning) of the parameters, attributes and methods that a numpydoc docstring lists."""
     text = inspect.getdoc(thing) or ""
     for section in re.findall(
-        r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", text, re.DOTALL | re.MULTILINE
+        r"^(?:Parameters|Attributes|Methods)\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", text, re.DOTALL | re.MULTILINE
     ):
         for name, said in re.findall(r"^(\S[^\n]*)\n((?:[ \t]+[^\n]*\n?|\n)+)", section, re.MULTILINE):
             yield name, " ".join(said.split())

@@ -168,9 +168,7 @@ class Sweep:
     """
 
     def __init__(self, windows: pl.DataFrame) -> None:
-        self._accounts: dict[int, Account] = {
-            gpu: Account() for gpu in windows["gpu"].unique().sort().to_list()
-        }
+        self._accounts: dict[int, Account] = {gpu: Account() for gpu in windows["gpu"].unique().sort().to_list()}
         self._waiting = windows.select("gpu", "start_ns", "end_ns", pl.lit(_WINDOW, pl.UInt8).alias("part"))
         self._open = pl.DataFrame(
             schema={
@@ -201,9 +199,7 @@ class Sweep:
             )
         window = 1 << _WINDOW
         segments = (
-            occupancy(now, ["gpu"], "part")
-            .filter(pl.col("mask") & window != 0)
-            .with_columns(pl.col("mask") ^ window)
+            occupancy(now, ["gpu"], "part").filter(pl.col("mask") & window != 0).with_columns(pl.col("mask") ^ window)
         )
         self._count_masks(segments)
         mine = segments.select("gpu", "start_ns", "end_ns", self._owner_codes(segments["mask"]))

@@ -22,7 +22,7 @@ from k25trace.replays import Replays, replays
 from k25trace.selection import Bounds, Window, kernel_window, select_range
 from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED, is_nccl
 from k25trace.trace import Trace, open_trace
-from k25trace.trace.interning import ID
+from k25trace.trace.interning import ID, integers
 from k25trace.warnings import ReportWarning, in_order, warn
 
 ALL_GPUS = "all"
@@ -124,9 +124,7 @@ def attribute(
     given = [reports] if isinstance(reports, Trace | str | os.PathLike) else list(reports)
     if not given:
         raise UsageError("no report given")
-    traces = [
-        item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)
-    ]
+    traces = [item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)]
     if len({trace.report for trace in traces}) < len(traces):
         raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
     bounds = Bounds.parse(window) if isinstance(window, str) else window
@@ -151,13 +149,13 @@ def _no_kernels(trace: Trace) -> CannotAnswer:
     launched = replays(trace).opaque.height
     if launched:
         return CannotAnswer(
-            f"{trace.path}: no kernels: all of them ran inside {launched} CUDA graph launches that were recorded as wholes",
+            f"{trace.path}: no kernels: all ran inside {launched} CUDA graph launches that were recorded as wholes",
             "capture with --cuda-graph-trace=node",
         )
     left_out = trace.unusable_kernels
     if left_out:
         return CannotAnswer(
-            f"{trace.path}: no kernels with usable times: all {left_out} lie outside the capture or end before they start",
+            f"{trace.path}: no kernels with usable times: all {left_out} end before they start or outside the capture",
             "export the report again; if that changes nothing, capture again",
         )
     return CannotAnswer(
@@ -255,9 +253,7 @@ def _analyse(
             account.take(slab, until)
     else:
         for slab, until in slabs(
-            kernels.select(
-                "gpu", "name", "start_ns", "end_ns", *(["selected"] if selected is not None else [])
-            )
+            kernels.select("gpu", "name", "start_ns", "end_ns", *(["selected"] if selected is not None else []))
         ):
             account.take(slab, until)
     owned = None
@@ -328,9 +324,7 @@ class _Accountant:
         """Account kernels (gpu, name, start_ns, end_ns[, selected]); all that start before ``until`` are in."""
         classed = pl.concat([kernels, self._classes.of(kernels["name"])], how="horizontal")
         part = (
-            pl.when("selected").then("part").otherwise("outside")
-            if "selected" in kernels.columns
-            else pl.col("part")
+            pl.when("selected").then("part").otherwise("outside") if "selected" in kernels.columns else pl.col("part")
         )
         self.sweep.add(classed.with_columns(part.alias("part")))
         if until is not None:
@@ -421,12 +415,13 @@ def _by_owner(kernels: pl.DataFrame, classes: _Classes) -> pl.DataFrame:
     )
     owner = pl.col("path").cast(pl.Int64) * 2 + pl.col("via_capture")
     return classed.group_by(_lane("gpu", "process", "category"), owner.alias("owner")).agg(
-        pl.len().cast(pl.Int64).alias("kernel_count"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("kernel_ns")
+        pl.len().cast(pl.Int64).alias("kernel_count"),
+        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("kernel_ns"),
     )
 
 
 def _start_end(attribution: Attribution, kernels: pl.DataFrame, classes: _Classes) -> Iterator[pl.DataFrame]:
-    """Yield, per process, the rows of start/end ranges: a kernel once for each name whose range was open at its launch."""
+    """Yield, per process, the rows of start/end ranges: a kernel once for each name open at its launch."""
     for ranges in attribution.owning.filter(~pl.col("push_pop")).partition_by("process", maintain_order=True):
         mine = kernels.filter((pl.col("process") == ranges["process"][0]) & pl.col("launch_ns").is_not_null())
         if mine.height:
@@ -442,22 +437,24 @@ def _open_at_launch(
     classed = kernels.with_columns(classes.of(kernels["name"])["category"])
     lanes = classed.select(*by, _lane(*by), "launch_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     covered = union(ranges, ["process", "name"]).join(lanes.select(*by, "lane").unique(), on="process")
-    first, last = (lanes["launch_ns"].min(), lanes["launch_ns"].max())
-    shift = (last - first + 1).bit_length() if isinstance(first, int) and isinstance(last, int) else 0
+    first, last = (
+        integers(lanes["launch_ns"].top_k(1) if back else lanes["launch_ns"].bottom_k(1))[0] for back in (False, True)
+    )
+    shift = (last - first + 1).bit_length()
     numbers = {lane: i for i, lane in enumerate(lanes["lane"].unique().sort().to_list())}
 
     def position(lane: pl.Series, instant: pl.Series) -> pl.Series:
         """Lane and instant as one number, ordered by both."""
-        return lane.replace_strict(numbers, return_dtype=pl.Int64) * (1 << shift) + (instant - (first or 0))
+        return lane.replace_strict(numbers, return_dtype=pl.Int64) * (1 << shift) + (instant - first)
 
-    ordered = pl.DataFrame(
-        [position(lanes["lane"], lanes["launch_ns"]).alias("position"), lanes["duration_ns"]]
-    ).sort("position")
+    ordered = pl.DataFrame([position(lanes["lane"], lanes["launch_ns"]).alias("position"), lanes["duration_ns"]]).sort(
+        "position"
+    )
     running = pl.concat([pl.Series([0], dtype=pl.Int64), ordered["duration_ns"].cum_sum()])
 
     def launched_before(instant: str) -> pl.Series:
         """How many launches are ahead of an instant of each covered interval, earlier lanes included."""
-        inside = covered[instant].clip(first, None if last is None else last + 1)
+        inside = covered[instant].clip(first, last + 1)
         return ordered["position"].search_sorted(position(covered["lane"], inside), side="left")
 
     totals = ["kernel_count", "kernel_ns"]
@@ -466,9 +463,7 @@ def _open_at_launch(
         (until.cast(pl.Int64) - since.cast(pl.Int64)).alias("kernel_count"),
         (running.gather(until) - running.gather(since)).alias("kernel_ns"),
     )
-    domains = dict(
-        ranges.sort("start_ns", descending=True, maintain_order=True).select("name", "domain").iter_rows()
-    )
+    domains = dict(ranges.sort("start_ns", descending=True, maintain_order=True).select("name", "domain").iter_rows())
     summed = (
         inside.group_by("gpu", "process", "name", "category")
         .agg(pl.col(totals).sum())
@@ -549,9 +544,7 @@ def _gpu_rows(part: _Part) -> pl.DataFrame:
         .agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
         .iter_rows()
     }
-    visible = _overlapping(
-        part.replays.visible.rename({"first_ns": "start_ns", "last_ns": "end_ns"}), part.window
-    )
+    visible = _overlapping(part.replays.visible.rename({"first_ns": "start_ns", "last_ns": "end_ns"}), part.window)
     opaque = _overlapping(part.replays.opaque, part.window)
     rows: list[dict[str, object]] = []
     for number, gpu in enumerate(part.trace.gpus):
@@ -581,9 +574,7 @@ def _gpu_rows(part: _Part) -> pl.DataFrame:
         )
         wall = account.wall.total()
         if wall != account.window_ns:
-            raise AssertionError(
-                f"wall rows of GPU {gpu.key} sum to {wall} ns, its window is {account.window_ns} ns"
-            )
+            raise AssertionError(f"wall rows of GPU {gpu.key} sum to {wall} ns, its window is {account.window_ns} ns")
     types = {"gpu": pl.String, "name": pl.String, "exposed_is_upper_bound": pl.Boolean}
     return pl.DataFrame(rows, schema={key: types.get(key, pl.Int64) for key in rows[0]})
 
@@ -592,9 +583,7 @@ def _overlapping(launches: pl.DataFrame, window: Window) -> dict[int, int]:
     """Return how many graph launches of each GPU have to do with the window; of a whole report: all of them."""
     if window.selector != "kernels":
         near = launches.join(window.pieces, on="gpu", suffix="_piece")
-        touching = (pl.col("start_ns") < pl.col("end_ns_piece")) & (
-            pl.col("end_ns") > pl.col("start_ns_piece")
-        )
+        touching = (pl.col("start_ns") < pl.col("end_ns_piece")) & (pl.col("end_ns") > pl.col("start_ns_piece"))
         launches = near.filter(touching).unique(launches.columns)
     return dict(launches.group_by("gpu").len().iter_rows())
 
@@ -604,10 +593,10 @@ def _process_rows(part: _Part) -> pl.DataFrame:
     keys = [gpu.key for gpu in trace.gpus]
     rows = [
         (
-            keys[gpu],
-            None if process is None else trace.processes[process].pid,
+            keys[int(gpu)],
+            None if process is None else trace.processes[int(process)].pid,
             device,
-            None if process is None else trace.processes[process].rank,
+            None if process is None else trace.processes[int(process)].rank,
         )
         for process, device, gpu in trace.slots.iter_rows()
     ]
@@ -616,10 +605,10 @@ def _process_rows(part: _Part) -> pl.DataFrame:
 
 
 def _named(part: _Part) -> pl.DataFrame:
-    """gpu (key), name (text), category, family, rule, kernel_count, kernel_ns, max_ns."""
+    """Gpu (key), name (text), category, family, rule, kernel_count, kernel_ns, max_ns."""
     keys = [gpu.key for gpu in part.trace.gpus]
     rows = [
-        (keys[gpu], part.trace.names[name], m.category, m.family, m.rule, count, ns, longest)
+        (keys[int(gpu)], part.trace.names[int(name)], m.category, m.family, m.rule, count, ns, longest)
         for gpu, name, count, ns, longest in part.names.iter_rows()
         for m in (part.classes.match(name),)
     ]
@@ -666,18 +655,16 @@ def _categories(parts: list[_Part], gpus: pl.DataFrame, names: pl.DataFrame) -> 
     )
     per_gpu = per_gpu.join(unions.drop("window_ns"), on=["gpu", "category"], how="left")
     measures = ["kernel_count", "kernel_ns", "busy_ns", "wall_ns"]
-    overall = (
-        per_gpu.group_by("category").agg(pl.col(measures).sum()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
-    )
-    every = pl.concat(
-        [per_gpu.select("gpu", "category", *measures), overall.select("gpu", "category", *measures)]
-    )
+    overall = per_gpu.group_by("category").agg(pl.col(measures).sum()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    every = pl.concat([per_gpu.select("gpu", "category", *measures), overall.select("gpu", "category", *measures)])
     total = gpus.select(pl.lit(ALL_GPUS).alias("gpu"), pl.col("kernel_ns").sum(), pl.col("window_ns").sum())
     wholes = pl.concat([gpus.select("gpu", "kernel_ns", "window_ns"), total.unique()])
     shown = _with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
     wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
     longest = names.group_by("gpu", "category").agg(pl.col("max_ns").max())
-    overall_longest = longest.group_by("category").agg(pl.col("max_ns").max()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    overall_longest = (
+        longest.group_by("category").agg(pl.col("max_ns").max()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    )
     longest = pl.concat([longest, overall_longest.select(longest.columns)])
     joined = (
         shown.with_columns(
@@ -708,9 +695,17 @@ def _medians(parts: list[_Part]) -> pl.DataFrame:
     for part in parts:
         keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
         found = part.medians.by(pl.col("group")).with_columns(_unpacked("group", "gpu", "category"))
-        lanes.append(found.select(keys.gather(found["gpu"]).alias("gpu"), "category", pl.col("median").alias("median_ns")))
+        lanes.append(
+            found.select(keys.gather(found["gpu"]).alias("gpu"), "category", pl.col("median").alias("median_ns"))
+        )
     together = Medians.merged([part.medians for part in parts]).by(pl.col("group") % (1 << _LANE_BITS))
-    lanes.append(together.select(pl.lit(ALL_GPUS).alias("gpu"), pl.col("group").cast(ID).alias("category"), pl.col("median").alias("median_ns")))
+    lanes.append(
+        together.select(
+            pl.lit(ALL_GPUS).alias("gpu"),
+            pl.col("group").cast(ID).alias("category"),
+            pl.col("median").alias("median_ns"),
+        )
+    )
     for part in parts:
         part.medians.close()
     every = pl.concat(lanes)
@@ -796,14 +791,10 @@ def _unclassified(names: pl.DataFrame) -> list[ReportWarning]:
         return []
     count = int(mine["kernel_count"].sum())
     shown = ", ".join(" ".join(name.split())[:60] for name in mine["name"].head(UNCLASSIFIED_SHOWN))
-    return [
-        warn("unclassified", count, f"{count} kernels of {mine.height} names, the longest-running {shown}")
-    ]
+    return [warn("unclassified", count, f"{count} kernels of {mine.height} names, the longest-running {shown}")]
 
 
-def _in_gpu_order(
-    frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]
-) -> pl.DataFrame:
+def _in_gpu_order(frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:
     order = {gpu: i for i, gpu in enumerate([*gpus["gpu"], ALL_GPUS])}
     place = pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)
     return frame.sort(place, *(pl.col(c) for c in then), descending=[False, *descending])

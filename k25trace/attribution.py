@@ -16,7 +16,7 @@ from k25trace.errors import CannotAnswer
 from k25trace.nesting import NO_STACK, Nesting, nest
 from k25trace.replays import capture_in_progress
 from k25trace.trace import Trace
-from k25trace.trace.interning import ID, Interner
+from k25trace.trace.interning import ID, Interner, integers
 from k25trace.trace.keys import with_key
 
 ROOT = 0
@@ -24,6 +24,8 @@ ROOT = 0
 
 _LONGEST_CHAIN = 32
 """Generations of cloning that are followed from a graph node back to its original; a cycle ends here too."""
+
+_FIRST_TO_LAST = (pl.col("first_ns").min(), pl.col("last_ns").max())
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,15 @@ class Attribution:
         Only ranges of these NVTX domains; None: of every domain but NCCL's, whose ranges annotate the user's
         and never own a kernel.
 
+    Methods
+    -------
+    projected_spans()
+        When what was launched inside each range instance ran, on each GPU: row, process, thread, domain, name,
+        start_ns, end_ns, gpu, first_ns, last_ns, operation_count, kernel_ns.
+    inclusive()
+        Kernels launched inside ranges of one name, a kernel once for each name: process, thread, name,
+        kernel_count, kernel_ns.
+
     Raises
     ------
     CannotAnswer
@@ -63,7 +74,7 @@ class Attribution:
         ranges = self.trace.ranges
         if self.domains is None:
             return ranges.filter(~pl.col("is_nccl"))
-        present = {self.trace.names[d]: d for d in ranges["domain"].unique().to_list()}
+        present = {self.trace.names[d]: d for d in integers(ranges["domain"].unique())}
         chosen = [present[domain] for domain in self.domains if domain in present]
         if not chosen:
             raise CannotAnswer(
@@ -132,7 +143,9 @@ class Attribution:
             eager = pl.repeat(value=False, n=operations.height, eager=True).alias("via_capture")
             return operations.hstack([nothing, launch_path.alias("path"), eager])
         nodes = operations.select("process", pl.col("graph_node").alias("node"))
-        captured = nodes.join(self._captured_nodes, on=["process", "node"], how="left", maintain_order="left")["captured"]
+        captured = nodes.join(self._captured_nodes, on=["process", "node"], how="left", maintain_order="left")[
+            "captured"
+        ]
         case = pl.DataFrame([launch_path, self._shared(operations).alias("shared"), captured])
         cases = case.unique().drop_nulls("captured")
         paths = [self._extended(*row) for row in cases.iter_rows()]
@@ -165,6 +178,99 @@ class Attribution:
         known = self._captured_nodes.filter(~pl.col("late"))
         return replayed.join(known, on=["process", "node"], how="anti").height
 
+    # ---- inclusive figures, by launch alone
+
+    def projected_spans(self) -> pl.DataFrame:
+        """Return when the operations launched inside each push/pop range instance ran, on each GPU.
+
+        Inside are kernels, copies and sets whose launch call began while the instance was open on its thread,
+        however many ranges were open below it. A graph replay is inside where it was launched; what it was
+        captured in has no part in this.
+
+        Returns
+        -------
+        pl.DataFrame
+            One row for each owning instance and GPU that it launched anything on, ordered by both:
+            row (of the instance in the report; with ``gpu`` the key) · process, thread, domain, name UInt32
+            (indices, as in `Trace`) · start_ns, end_ns Int64 (of the range) · gpu UInt32 (index into
+            `Trace.gpus`) · first_ns, last_ns Int64 (first start to last end of the operations) ·
+            operation_count Int64 · kernel_ns Int64 (sum of the kernels' durations).
+        """
+        nodes = self.nesting.nodes["range"]
+        spans = (
+            self._by_node.with_columns(nodes.gather(self._by_node["node"]))
+            .group_by("range", "gpu")
+            .agg(*_FIRST_TO_LAST, pl.col("operation_count", "kernel_ns").sum())
+        )
+        instance = ("row", "process", "thread", "domain", "name", "start_ns", "end_ns")
+        return (
+            spans.hstack(self.push_pop.select(instance)[spans["range"]])
+            .sort("row", "gpu")
+            .select(*instance, "gpu", "first_ns", "last_ns", "operation_count", "kernel_ns")
+        )
+
+    def inclusive(self) -> pl.DataFrame:
+        """Return the kernels launched inside push/pop ranges by name, whatever ranges were open below those.
+
+        A kernel counts once for each name open at its launch, however often that name is nested. Names of
+        different domains are one if their texts are.
+
+        Returns
+        -------
+        pl.DataFrame
+            process, thread (of the launch), name UInt32 (indices, as in `Trace`; the key, and the order) ·
+            kernel_count, kernel_ns Int64.
+        """
+        parents = self.nesting.nodes["parent"]
+        names = self.push_pop["name"].gather(self.nesting.nodes["range"])
+        # Of nested nodes of one name the outermost holds all that the others hold.
+        inside = self._by_node.filter(pl.col("kernel_count") > 0)
+        above = inside.select("node", pl.col("node").alias("above")).unique()
+        again = [above["node"].clear()]
+        while above.height:
+            above = above.with_columns(parents.gather(above["above"]).alias("above"))
+            above = above.filter(pl.col("above") != NO_STACK)
+            same = names.gather(above["above"]) == names.gather(above["node"])
+            again.append(above["node"].filter(same))
+            above = above.filter(~same)
+        outermost = inside.join(pl.concat(again).to_frame(), on="node", how="anti")
+        ranges = self.nesting.nodes["range"].gather(outermost["node"])
+        return (
+            outermost.hstack(self.push_pop.select("process", "thread", "name")[ranges])
+            .group_by("process", "thread", "name")
+            .agg(pl.col("kernel_count", "kernel_ns").sum())
+            .sort("process", "thread", "name")
+        )
+
+    @cached_property
+    def _by_node(self) -> pl.DataFrame:
+        """What was launched under each node of `nesting` or any below it: node, gpu, first_ns, last_ns, counts, kernel_ns."""
+        by, counts = ("node", "gpu"), ("operation_count", "kernel_count", "kernel_ns")
+        launched = [
+            operations.filter(pl.col("stack") != NO_STACK)
+            .group_by(pl.col("stack").cast(pl.Int64).alias("node"), "gpu")
+            .agg(
+                pl.col("start_ns").min().alias("first_ns"),
+                pl.col("end_ns").max().alias("last_ns"),
+                pl.len().cast(pl.Int64).alias("operation_count"),
+                (pl.len().cast(pl.Int64) * is_kernel).alias("kernel_count"),
+                ((pl.col("end_ns") - pl.col("start_ns")).sum() * is_kernel).alias("kernel_ns"),
+            )
+            for operations, is_kernel in ((self.kernels, 1), (self.copies, 0))
+        ]
+        own = pl.concat(launched)
+        parents = self.nesting.nodes["parent"]
+        depths = self.nesting.nodes["depth"].gather(own["node"])
+        by_depth = own.with_columns(depths).partition_by("depth", as_dict=True, include_key=False)
+        deepest = depths.max()
+        below, levels = own.clear(), [own.clear()]
+        for depth in range(deepest if isinstance(deepest, int) else 0, 0, -1):
+            level = pl.concat([by_depth.get((depth,), own.clear()), below])
+            level = level.group_by(by).agg(*_FIRST_TO_LAST, pl.col(counts).sum())
+            levels.append(level)
+            below = level.with_columns(parents.gather(level["node"]).alias("node"))
+        return pl.concat(levels)
+
     # ---- graph capture
 
     @cached_property
@@ -187,9 +293,7 @@ class Attribution:
             for stack, began_ns in distinct.iter_rows()
         ]
         distinct = distinct.with_columns(pl.Series("captured", ids, dtype=pl.Int32))
-        captured = cases.join(
-            distinct, on=["stack", "began"], how="left", nulls_equal=True, maintain_order="left"
-        )
+        captured = cases.join(distinct, on=["stack", "began"], how="left", nulls_equal=True, maintain_order="left")
         return moments.select("process", "node").with_columns(
             captured["captured"], self._is_late(moments).alias("late")
         )
@@ -199,9 +303,7 @@ class Attribution:
         early = (moments["at_ns"] < 0).fill_null(value=True)
         if not early.any():
             return early
-        ranges = self.trace.ranges.filter("push_pop").sort(
-            "row"
-        )  # of all domains: whoever owns, they were recorded
+        ranges = self.trace.ranges.filter("push_pop").sort("row")  # of all domains: whoever owns, they were recorded
         return early & (nest(ranges).at(moments) == NO_STACK)
 
     def _shared(self, operations: pl.DataFrame) -> pl.Series:
@@ -243,9 +345,7 @@ class Attribution:
         return down_the_tree(self.nesting, self.push_pop.select("name", "domain"), self._paths)
 
 
-def down_the_tree(
-    nesting: Nesting, keys: pl.DataFrame, interner: Interner[tuple[int, int, int]]
-) -> pl.Series:
+def down_the_tree(nesting: Nesting, keys: pl.DataFrame, interner: Interner[tuple[int, int, int]]) -> pl.Series:
     """Intern every node by its parent's number and its range's keys, from the outermost level down."""
     nodes = nesting.nodes.with_row_index("node")
     found = pl.repeat(ROOT, nodes.height, dtype=ID, eager=True)
@@ -253,14 +353,10 @@ def down_the_tree(
     for depth in range(1, (deepest if isinstance(deepest, int) else 0) + 1):
         level = nodes.filter(pl.col("depth") == depth)
         parents = of_nodes(found, level["parent"]).fill_null(ROOT)
-        keyed = pl.DataFrame(
-            [parents.alias("parent"), *(keys[c].gather(level["range"]) for c in keys.columns)]
-        )
+        keyed = pl.DataFrame([parents.alias("parent"), *(keys[c].gather(level["range"]) for c in keys.columns)])
         distinct = keyed.unique(maintain_order=True)
         numbers = pl.Series("number", [interner.id(row) for row in distinct.iter_rows()], dtype=ID)
-        numbered = keyed.join(
-            distinct.with_columns(numbers), on=keyed.columns, how="left", maintain_order="left"
-        )
+        numbered = keyed.join(distinct.with_columns(numbers), on=keyed.columns, how="left", maintain_order="left")
         found = found.scatter(level["node"], numbered["number"])
     return found
 

@@ -32,11 +32,7 @@ END_SLACK_NS = 1_000_000
 def opaque_replays(found: Replays) -> list[ReportWarning]:
     """Warn of graph launches whose kernels the report does not contain."""
     count = found.opaque.height
-    return (
-        [warn("opaque-graphs", count, f"{count} CUDA graph launches without kernels in the report")]
-        if count
-        else []
-    )
+    return [warn("opaque-graphs", count, f"{count} CUDA graph launches without kernels in the report")] if count else []
 
 
 def open_ranges(trace: Trace) -> list[ReportWarning]:
@@ -103,9 +99,7 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     )
     if judged.height == 0:
         return []
-    shares = ", ".join(
-        f"{empty:.0%} of {count:,}" for count, empty in judged.select("count", "empty").iter_rows()
-    )
+    shares = ", ".join(f"{empty:.0%} of {count:,}" for count, empty in judged.select("count", "empty").iter_rows())
     seen = f"events were lost in {judged.height} processes ({shares} innermost NVTX ranges hold no API call)"
     return [warn("incomplete-capture", judged.height, seen)]
 
@@ -122,7 +116,7 @@ def _holds_a_call(leaves: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.Se
                 leaf, mine = by_thread[thread]
                 place = mine.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) - 1
                 inside = (place >= 0) & (calls["start_ns"] < ends.gather(place.clip(0) + leaf))
-                called = called.scatter((place.filter(inside) + leaf).unique(), True)  # noqa: FBT003
+                called = called.scatter((place.filter(inside) + leaf).unique(), True)
     return called
 
 
@@ -150,5 +144,9 @@ def stream_overlap(trace: Trace) -> list[ReportWarning]:
 
 def _launching_processes(trace: Trace, calls: pl.DataFrame) -> list[int]:
     """Return the processes that ran kernels, or called (process, name) what launches them."""
-    launching = {p for p, name in calls.drop_nulls().iter_rows() if api_kind(trace.names[name]) in {"kernel_launch", "graph_launch"}}
+    launching = {
+        p
+        for p, name in calls.drop_nulls().iter_rows()
+        if api_kind(trace.names[int(name)]) in {"kernel_launch", "graph_launch"}
+    }
     return sorted(launching.union(trace.survey["process"].drop_nulls().to_list()))

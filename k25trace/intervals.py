@@ -97,9 +97,9 @@ def occupancy(intervals: pl.DataFrame, by: Sequence[str] = (), bit: str = "bit")
         pl.col("at").ne_missing(pl.col("at").shift(-1))
     )
     changed = stepped.filter(pl.col("mask").ne_missing(pl.col("mask").shift(1)))
-    segments = changed.select(
-        pl.col("at").alias("start_ns"), pl.col("at").shift(-1).alias("end_ns"), "mask"
-    ).filter(pl.col("mask") != 0)
+    segments = changed.select(pl.col("at").alias("start_ns"), pl.col("at").shift(-1).alias("end_ns"), "mask").filter(
+        pl.col("mask") != 0
+    )
     return per_key.restore(segments)
 
 
@@ -134,9 +134,7 @@ class _Axis:
         columns = [c for c in self.keys.columns if c]
         if columns:
             numbered = self.keys.with_row_index("code")
-            codes = other.keys.join(
-                numbered, on=columns, how="left", maintain_order="left", nulls_equal=True
-            )["code"]
+            codes = other.keys.join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)["code"]
         else:
             codes = pl.repeat(0, other.keys.height, eager=True)
         return codes.cast(pl.Int64).gather(code) * (1 << self.shift) + position % (1 << self.shift)
@@ -156,9 +154,7 @@ def _on_one_line(intervals: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFra
     keys = frame.select(by).unique().sort(by) if by else pl.DataFrame({"": [0]})
     if keys.height > 1:
         numbered = keys.with_row_index("code")
-        code = frame.select(by).join(
-            numbered, on=list(by), how="left", maintain_order="left", nulls_equal=True
-        )["code"]
+        code = frame.select(by).join(numbered, on=list(by), how="left", maintain_order="left", nulls_equal=True)["code"]
         code = code.cast(pl.Int64)
     else:
         code = pl.repeat(0, frame.height, dtype=pl.Int64, eager=True)
@@ -175,7 +171,7 @@ def _on_one_line(intervals: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFra
 
 
 def _merge(line: pl.DataFrame) -> pl.DataFrame:
-    """Return the union of intervals on one axis; a key's last position is below the next key's first, so keys stay apart."""
+    """Return the union of intervals on one axis: a key's last position is below the next key's first."""
     ordered = line.sort("start_ns")
     reach = ordered["end_ns"].cum_max()
     begins = (ordered["start_ns"] > reach.shift(1)).fill_null(value=True)
@@ -210,12 +206,12 @@ def runs(segments: pl.DataFrame, by: Sequence[str], of: str) -> pl.DataFrame:
 
 
 def intersect(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the instants that both cover, as disjoint maximal intervals (``by``, ``start_ns``, ``end_ns``)."""
+    """Return the instants that both cover, as disjoint maximal intervals (the columns of `union`)."""
     return _where(left, right, by, both=True)
 
 
 def subtract(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the instants that only ``left`` covers, as disjoint maximal intervals (``by``, ``start_ns``, ``end_ns``)."""
+    """Return the instants that only ``left`` covers, as disjoint maximal intervals (the columns of `union`)."""
     return _where(left, right, by, both=False)
 
 

@@ -71,7 +71,9 @@ class Medians:
         values = pl.concat([self._within(frame, merged, wanted) for frame in self._frames()])
         sorted_values = values.group_by("group", "bucket").agg(pl.col("value").sort())
         found = [
-            places.join(sorted_values, on=["group", "bucket"], how="left").select("group", pl.col("value").list.get(pl.col("place")))
+            places.join(sorted_values, on=["group", "bucket"], how="left").select(
+                "group", pl.col("value").list.get(pl.col("place"))
+            )
             for places in picked
         ]
         both = found[0].join(found[1], on="group", suffix="_upper")

@@ -39,9 +39,7 @@ _RETURN_TYPES = ("void ", "static ", "__global__ ", "std::enable_if", "bool ", "
 
 _SPACE = re.compile(r"\s+")
 _SPACE_BEFORE = re.compile(r" +(?=[>&*,)])")
-_CAST = re.compile(
-    r"\((?:unsigned |signed )?(?:int|long long|long|short|char)\)(?=-?\d)|\(unsigned\)(?=-?\d)"
-)
+_CAST = re.compile(r"\((?:unsigned |signed )?(?:int|long long|long|short|char)\)(?=-?\d)|\(unsigned\)(?=-?\d)")
 _NVPROF = re.compile(r"\b(?:unsigned )?(?:int|long|short|char)=(?=-?\d)")
 _BOOL = re.compile(r"(?:\(bool\)|\bbool=)([01])\b")
 _SUFFIX = re.compile(r"\b(\d+)(?:ull|ul|ll|u|l)\b")

@@ -90,14 +90,8 @@ def last_at(instants: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     if not instants["at_ns"].null_count() and instants["at_ns"].is_sorted():
         return instants.join_asof(ordered, on="at_ns", by="thread", check_sortedness=False).select(said)
     numbered = instants.select("thread", "at_ns").with_row_index("position")
-    found = (
-        numbered.drop_nulls()
-        .sort("at_ns")
-        .join_asof(ordered, on="at_ns", by="thread", check_sortedness=False)
-    )
-    return numbered.join(
-        found.select("position", *said), on="position", how="left", maintain_order="left"
-    ).select(said)
+    found = numbered.drop_nulls().sort("at_ns").join_asof(ordered, on="at_ns", by="thread", check_sortedness=False)
+    return numbered.join(found.select("position", *said), on="position", how="left", maintain_order="left").select(said)
 
 
 def nest(ranges: pl.DataFrame) -> Nesting:
@@ -110,7 +104,8 @@ def nest(ranges: pl.DataFrame) -> Nesting:
 
     Examples
     --------
-    >>> ranges = pl.DataFrame({"thread": [0, 0], "start_ns": [0, 2], "end_ns": [9, 5]}, schema_overrides={"thread": pl.UInt32})
+    >>> schema = {"thread": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    >>> ranges = pl.DataFrame([(0, 0, 9), (0, 2, 5)], schema=schema, orient="row")
     >>> nest(ranges).segments.rows()
     [(0, 0, 0), (0, 2, 1), (0, 5, 0), (0, 9, -1)]
     """
@@ -137,9 +132,7 @@ def nest(ranges: pl.DataFrame) -> Nesting:
     if odd.len():
         more_nodes, more_segments = _sweep(events.filter(pl.col("thread").is_in(odd)), nodes.height)
         nodes, segments = pl.concat([nodes, more_nodes]), pl.concat([segments, more_segments])
-    last_of_instant = pl.any_horizontal(
-        pl.col(c).ne_missing(pl.col(c).shift(-1)) for c in ("thread", "at_ns")
-    )
+    last_of_instant = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(-1)) for c in ("thread", "at_ns"))
     kept = segments.filter(last_of_instant)
     return Nesting(nodes, kept.sort("thread", "at_ns") if odd.len() else kept)
 

@@ -51,9 +51,7 @@ def require_nsys(purpose: str, by_hand: str, path: Path | None = None) -> Nsys:
     """
     nsys = find_nsys(path)
     if nsys is None:
-        raise CannotAnswer(
-            f"{purpose} needs nsys, and none is on PATH", f"where there is one, run: {by_hand}"
-        )
+        raise CannotAnswer(f"{purpose} needs nsys, and none is on PATH", f"where there is one, run: {by_hand}")
     return nsys
 
 

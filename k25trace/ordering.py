@@ -60,7 +60,9 @@ class Order:
         return starts.gather([starts.len() * i // (count + 1) for i in range(1, count + 1)]).unique().sort()
 
 
-def in_time_order(chunks: Callable[[], Iterable[pl.DataFrame]], order: Order) -> Iterator[tuple[pl.DataFrame, int | None]]:
+def in_time_order(
+    chunks: Callable[[], Iterable[pl.DataFrame]], order: Order
+) -> Iterator[tuple[pl.DataFrame, int | None]]:
     """Yield all rows in slabs, each with the instant before which no row follows (None: it is the last).
 
     Parameters
@@ -90,7 +92,9 @@ def _passed_on(chunks: Iterable[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, i
         yield held, None
 
 
-def _sorted_out(chunks: Iterable[pl.DataFrame], borders: pl.Series, folder: Path) -> Iterator[tuple[pl.DataFrame, int | None]]:
+def _sorted_out(
+    chunks: Iterable[pl.DataFrame], borders: pl.Series, folder: Path
+) -> Iterator[tuple[pl.DataFrame, int | None]]:
     """Write each slab's rows to files of its own, then read slab after slab."""
     files: dict[int, list[Path]] = {}
     for number, chunk in enumerate(chunks):

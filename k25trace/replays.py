@@ -44,17 +44,13 @@ def replays(trace: Trace) -> Replays:
         .unique(_KEY, keep="first", maintain_order=True)
     )
     # One inside a stream capture adds a child graph and launches nothing.
-    bare = bare.filter(
-        capture_in_progress(trace, bare.select("thread", pl.col("start_ns").alias("at_ns"))).is_null()
-    )
+    bare = bare.filter(capture_in_progress(trace, bare.select("thread", pl.col("start_ns").alias("at_ns"))).is_null())
     shown = [visible.select("gpu", "first_ns", "last_ns")]
     if bare.height:
         placed = _with_gpu(trace, bare)
         # What left operations with unusable times is no secret of the graph, and tells nothing of when it ran.
         shown.append(
-            placed.join(trace.unusable, on=_KEY, how="semi").select(
-                "gpu", first_ns="end_ns", last_ns="end_ns"
-            )
+            placed.join(trace.unusable, on=_KEY, how="semi").select("gpu", first_ns="end_ns", last_ns="end_ns")
         )
         unseen = placed.join(trace.unusable, on=_KEY, how="anti")
         # A report with graph-level rows says when replays ran; a launch without one ran at no time it knows of.
@@ -97,9 +93,7 @@ def _may_run(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
     )
     ends = [_next(asked, synchronizing, "process")]
     for chunk in (trace.copies, trace.graph_traces, *trace.kernel_chunks()):
-        begins = chunk.select(
-            "process", "gpu", pl.col("start_ns").alias("at_ns"), pl.col("start_ns").alias("sign_ns")
-        )
+        begins = chunk.select("process", "gpu", pl.col("start_ns").alias("at_ns"), pl.col("start_ns").alias("sign_ns"))
         ends.append(_next(asked, begins, ["process", "gpu"]))
     end = pl.select(pl.min_horizontal(*ends)).to_series()
     return asked.select(
@@ -121,9 +115,7 @@ def _next(asked: pl.DataFrame, signs: pl.DataFrame, by: str | list[str]) -> pl.S
 
 def _with_gpu(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
     """Add the GPU of each launch: its process's only one, else that of its thread's nearest launch, earlier first."""
-    used = pl.concat(
-        [f.select("process", "gpu") for f in (trace.copies, trace.graph_traces, trace.slots)]
-    ).unique()
+    used = pl.concat([f.select("process", "gpu") for f in (trace.copies, trace.graph_traces, trace.slots)]).unique()
     lowest = used.group_by("process").agg(pl.col("gpu").min().alias("gpu"), pl.len().alias("count"))
     known = bare.select("process").join(lowest, on="process", how="left", maintain_order="left")
     if not (known["count"] > 1).any():
@@ -139,9 +131,9 @@ def _with_gpu(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
     )
     asked = bare.select("thread", pl.col("start_ns").alias("at_ns")).with_row_index("position").sort("at_ns")
     found = [
-        asked.join_asof(near, on="at_ns", by="thread", strategy=strategy, check_sortedness=False).sort(
-            "position"
-        )["gpu"]
+        asked.join_asof(near, on="at_ns", by="thread", strategy=strategy, check_sortedness=False).sort("position")[
+            "gpu"
+        ]
         for strategy in ("backward", "forward")
     ]
     nearest = pl.coalesce(found[0], found[1], known["gpu"]).alias("gpu")

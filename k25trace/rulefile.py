@@ -124,9 +124,7 @@ def _rule(table: object, file: str, index: int) -> Rule:
         if not isinstance(fields[key], str) or not fields[key].strip():
             raise BadRules(f"{where}: {key} must be a string that is not empty")
     if fields["category"] not in CATEGORIES:
-        raise BadRules(
-            f"{where}: unknown category {fields['category']!r}", hint=f"one of: {', '.join(CATEGORIES)}"
-        )
+        raise BadRules(f"{where}: unknown category {fields['category']!r}", hint=f"one of: {', '.join(CATEGORIES)}")
     examples = _texts(fields["examples"], f"{where}: examples")
     counterexamples = _texts(fields.get("counterexamples", []), f"{where}: counterexamples", empty=True)
     on_path, on_name = _halves(fields["match"], f"{where}: match")

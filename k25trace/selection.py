@@ -16,6 +16,7 @@ from k25trace.errors import CannotAnswer, UsageError
 from k25trace.intervals import clip, union
 from k25trace.replays import Replays
 from k25trace.trace import Trace
+from k25trace.trace.interning import integers
 from k25trace.units import parse_ns
 
 _PRESENT_SHOWN = 8
@@ -36,12 +37,10 @@ class Bounds:
 
     @classmethod
     def parse(cls, text: str) -> "Bounds":
-        """Return the bounds that ``A:B`` names; each side is a number with an optional unit (ns, us, ms, s) or empty."""
+        """Return the bounds that ``A:B`` names; a side is a number with an optional unit (ns, us, ms, s) or empty."""
         sides = text.split(":")
         if len(sides) != 2:
-            raise UsageError(
-                f"--window {text}: not of the form A:B", "such as 1.2s:1.5s, 1200ms: or :5000000 (ns)"
-            )
+            raise UsageError(f"--window {text}: not of the form A:B", "such as 1.2s:1.5s, 1200ms: or :5000000 (ns)")
         start, end = (parse_ns(side) if side.strip() else None for side in sides)
         if start is not None and end is not None and end <= start:
             raise UsageError(f"--window {text}: it ends before it starts")
@@ -106,15 +105,11 @@ def kernel_window(trace: Trace, found: Replays, bounds: Bounds | None = None) ->
             )
         start, end = asked
     gpus = pl.DataFrame({"gpu": range(len(trace.gpus))}, schema={"gpu": trace.slots.schema["gpu"]})
-    pieces = gpus.with_columns(
-        pl.lit(start, pl.Int64).alias("start_ns"), pl.lit(end, pl.Int64).alias("end_ns")
-    )
+    pieces = gpus.with_columns(pl.lit(start, pl.Int64).alias("start_ns"), pl.lit(end, pl.Int64).alias("end_ns"))
     return Window(pieces, "kernels" if bounds is None else "window", cuts=bounds is not None)
 
 
-def select_range(
-    attribution: Attribution, glob: str, bounds: Bounds | None = None
-) -> tuple[Window, pl.Series]:
+def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = None) -> tuple[Window, pl.Series]:
     """Return the window that the ranges matching a pattern project onto each GPU, and which kernels are inside.
 
     Parameters
@@ -152,9 +147,7 @@ def select_range(
     pieces = union(spans, ["gpu"])
     if pieces.height == 0:  # all that was selected lasts no time
         pieces = (
-            spans.group_by("gpu")
-            .agg(pl.col("start_ns").min(), pl.col("start_ns").min().alias("end_ns"))
-            .sort("gpu")
+            spans.group_by("gpu").agg(pl.col("start_ns").min(), pl.col("start_ns").min().alias("end_ns")).sort("gpu")
         )
     if bounds is not None:
         pieces = clip(
@@ -170,12 +163,10 @@ def select_range(
 def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame], pl.Series]:
     """Return a function that says which ranges of a frame match; raise if none of the report does."""
     names = attribution.trace.names
-    present = attribution.owning["name"].unique().to_list()
+    present = integers(attribution.owning["name"].unique())
     matching = [name for name in present if fnmatchcase(names[name], glob)]
     if not matching:
-        shown = ", ".join(
-            sorted({re.sub(r"\s+", " ", names[name])[:40] for name in present})[:_PRESENT_SHOWN]
-        )
+        shown = ", ".join(sorted({re.sub(r"\s+", " ", names[name])[:40] for name in present})[:_PRESENT_SHOWN])
         raise CannotAnswer(
             f"{attribution.trace.path}: no NVTX range matches {glob}",
             f"ranges in this report: {shown}, ..."
@@ -188,7 +179,7 @@ def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame
 def _inside(
     attribution: Attribution, operations: pl.DataFrame, matches: Callable[[pl.DataFrame], pl.Series]
 ) -> tuple[pl.Series, pl.DataFrame]:
-    """Return which operations are inside matching ranges, and what each instance spans: gpu, instance, start_ns, end_ns."""
+    """Return which operations are inside matching ranges, and the span of each instance on each GPU."""
     is_match = matches(attribution.push_pop)
     spanned = [pl.col("start_ns").min(), pl.col("end_ns").max()]
     stacks = operations["stack"].unique()

@@ -59,9 +59,7 @@ KINDS: dict[str, Kind] = {
     "unclassified": Kind("warning", "kernels", "no rule matches their names; extend the rules with --rules"),
     "diagnostics": Kind("warning", "messages", "nsys itself reports trouble with this capture"),
     "clock-unaligned": Kind("warning", "reports", "instants of different reports are not comparable"),
-    "assumed-device": Kind(
-        "info", "GPUs", "device ordinals are taken as physical GPUs: the report has no device map"
-    ),
+    "assumed-device": Kind("info", "GPUs", "device ordinals are taken as physical GPUs: the report has no device map"),
     "schema-newer": Kind(
         "info", "reports", "written by a newer nsys than this program knows: columns are read by name"
     ),

@@ -28,11 +28,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version."
-    ),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Where does the time of an LLM's step go on N GPUs?"""
+    """Say where the time of an LLM's step goes on N GPUs."""
 
 
 def main() -> None:

@@ -9,18 +9,16 @@ from k25trace.cli.options import Force, Output, Reports, Rules
 from k25trace.report.choices import By, Format, Request
 
 
-def attribute(
+def attribute(  # noqa: PLR0917 - typer takes options by position in the signature
     reports: Reports,
     by: Annotated[By, typer.Option(help="What a row is about (table, csv, markdown).")] = By.category,
-    output_format: Annotated[
-        Format, typer.Option("--format", "-f", help="How the result is written.")
-    ] = Format.table,
+    output_format: Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")] = Format.table,
     range_glob: Annotated[
         str | None,
         typer.Option(
             "--range",
             metavar="GLOB",
-            help="Only kernels launched or captured inside ranges of that name, in the time those project onto each GPU.",
+            help="Only kernels launched or captured inside ranges of that name, in the time they project onto each GPU",
         ),
     ] = None,
     window: Annotated[
@@ -37,31 +35,23 @@ def attribute(
             help="Only ranges of that NVTX domain own kernels; repeatable. Default: all but NCCL's.",
         ),
     ] = None,
-    depth: Annotated[
-        int | None, typer.Option(metavar="N", help="With --by path: keep the N outermost ranges.")
-    ] = None,
+    depth: Annotated[int | None, typer.Option(metavar="N", help="With --by path: keep the N outermost ranges.")] = None,
     inclusive: Annotated[
         bool, typer.Option("--inclusive", help="With --by range: time inside a range at any depth.")
     ] = False,
-    per_gpu: Annotated[
-        bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")
-    ] = False,
+    per_gpu: Annotated[bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")] = False,
     top: Annotated[int, typer.Option(metavar="N", help="Rows shown of long tables.")] = 25,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also the longest-running kernels of each category.")
     ] = False,
     header: Annotated[
         bool,
-        typer.Option(
-            "--header/--no-header", help="With --format csv: the # lines that say what it is about."
-        ),
+        typer.Option("--header/--no-header", help="With --format csv: the # lines that say what it is about."),
     ] = True,
     rules: Rules = None,
     max_unclassified: Annotated[
         str | None,
-        typer.Option(
-            metavar="SHARE", help="Exit 4 if more kernel time than that is unclassified, such as 2%."
-        ),
+        typer.Option(metavar="SHARE", help="Exit 4 if more kernel time than that is unclassified, such as 2%."),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write every result as a table of a SQLite file.")

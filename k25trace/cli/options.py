@@ -15,9 +15,7 @@ Reports = Annotated[
 ]
 Rules = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--rules", metavar="FILE", help="Classification rules that come before the default ones; repeatable."
-    ),
+    typer.Option("--rules", metavar="FILE", help="Classification rules that come before the default ones; repeatable."),
 ]
 Output = Annotated[
     Path | None,

@@ -31,16 +31,12 @@ class ListFormat(StrEnum):
     markdown = "markdown"
 
 
-_UNPRINTABLE = re.compile(
-    r"[^ -~\u00a0-\U0010ffff]|[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
+_UNPRINTABLE = re.compile(r"[^ -~\u00a0-\U0010ffff]|[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _RULE_COLUMNS = ("id", "category", "family", "source")
 
 RulesOption = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--rules", help="Rules of your own, read before the default ones; repeatable.", show_default=False
-    ),
+    typer.Option("--rules", help="Rules of your own, read before the default ones; repeatable.", show_default=False),
 ]
 ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print the rows.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the rows.")]
@@ -49,9 +45,7 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How to print the
 @app.command("list")
 def list_rules(
     rules: RulesOption = None,
-    format_: Annotated[
-        ListFormat, typer.Option("--format", help="How to print the rows.")
-    ] = ListFormat.table,
+    format_: Annotated[ListFormat, typer.Option("--format", help="How to print the rows.")] = ListFormat.table,
 ) -> None:
     """List the rules in the order in which they are tried.
 

@@ -9,6 +9,8 @@ from k25trace.report.text import printable
 from k25trace.units import format_count, format_ns, format_share
 
 NAME_CHARACTERS = 72
+NOTHING = "\N{EN DASH}"
+"""What a cell without a value shows."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,11 @@ class Column:
 
 
 def _or_dash(format_value: Callable[[float], str]) -> Callable[[object], str]:
-    return lambda value: format_value(value) if isinstance(value, int | float) else "–"
+    return lambda value: format_value(value) if isinstance(value, int | float) else NOTHING
 
 
 def _name(value: object) -> str:
-    return "–" if value is None else printable(str(value), NAME_CHARACTERS)
+    return NOTHING if value is None else printable(str(value), NAME_CHARACTERS)
 
 
 _TIME, _COUNT, _SHARE = _or_dash(format_ns), _or_dash(lambda n: format_count(int(n))), _or_dash(format_share)

@@ -1,10 +1,10 @@
 """What a user can choose of an output; free of heavy imports, because the command line's help needs it."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 
-class By(str, Enum):
+class By(StrEnum):
     """What a row is about."""
 
     category = "category"
@@ -15,7 +15,7 @@ class By(str, Enum):
     path = "path"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How rows are written."""
 
     table = "table"

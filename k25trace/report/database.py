@@ -24,7 +24,9 @@ _VIEWS = {
         "SELECT gpu, category, kernel_count, kernel_ns, round(100 * kernel_share, 2) AS kernel_percent,"
         " wall_ns, round(100 * wall_share, 2) AS wall_percent FROM categories ORDER BY gpu, kernel_ns DESC"
     ),
-    "wall_by_gpu": "SELECT gpu, row, wall_ns, round(100 * wall_share, 2) AS wall_percent FROM wall ORDER BY gpu, wall_ns DESC",
+    "wall_by_gpu": (
+        "SELECT gpu, row, wall_ns, round(100 * wall_share, 2) AS wall_percent FROM wall ORDER BY gpu, wall_ns DESC"
+    ),
     "range_totals": (
         "SELECT path, kind, via, sum(kernel_count) AS kernel_count, sum(kernel_ns) AS kernel_ns"
         " FROM ranges GROUP BY path, kind, via ORDER BY kernel_ns DESC"
@@ -42,7 +44,7 @@ def write(analysis: Analysis, path: Path) -> None:
     database = sqlite_utils.Database(str(path))
     try:
         metadata = {"schema": SCHEMA, "k25trace_version": __version__, "time_unit": "ns", "shares": "0 to 1"}
-        database["metadata"].insert_all(({"key": k, "value": v} for k, v in metadata.items()), pk="key")
+        database.table("metadata").insert_all(({"key": k, "value": v} for k, v in metadata.items()), pk="key")
         for name in (
             "reports",
             "windows",
@@ -60,8 +62,8 @@ def write(analysis: Analysis, path: Path) -> None:
                 _insert(database, name, frame)
         rows = [warning_row(warning) for warning in analysis.warnings]
         columns = {"code": str, "level": str, "message": str, "count": int, "unit": str}
-        database["warnings"].create(columns)
-        database["warnings"].insert_all(rows)
+        database.table("warnings").create(columns)
+        database.table("warnings").insert_all(rows)
         for name, sql in _VIEWS.items():
             if name != "range_totals" or analysis.ranges is not None:
                 database.create_view(name, sql)
@@ -74,7 +76,7 @@ def _insert(database: sqlite_utils.Database, name: str, frame: pl.DataFrame) -> 
         c: int if dtype.is_integer() or dtype == pl.Boolean else float if dtype.is_float() else str
         for c, dtype in frame.schema.items()
     }
-    table = database[name]
+    table = database.table(name)
     table.create(types, pk=_KEYS.get(name))
     table.insert_all(
         {c: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else v for c, v in row.items()}

@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -12,7 +12,7 @@ from k25trace.errors import K25TraceError, OutputExists
 
 
 @contextmanager
-def replacing(path: Path, *, force: bool) -> Iterator[Path]:
+def replacing(path: Path, *, force: bool) -> Generator[Path, None, None]:
     """Give a temporary path beside the target, and rename it to the target when the block ends well.
 
     Raises
@@ -46,7 +46,7 @@ def replacing(path: Path, *, force: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def text_output(path: Path | None, *, force: bool) -> Iterator[TextIO]:
+def text_output(path: Path | None, *, force: bool) -> Generator[TextIO, None, None]:
     """Give standard output, or a file that appears under its name when it is complete."""
     if path is None:
         yield sys.stdout

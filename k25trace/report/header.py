@@ -17,26 +17,14 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
     names = sorted({name for name in gpus["name"].to_list() if name})
     kernels, kernel_ns, window_ns = (int(gpus[c].sum()) for c in ("kernel_count", "kernel_ns", "window_ns"))
     several = analysis.reports.height > 1
-    found = [
-        (_numbered("report", row, several), _report(row)) for row in analysis.reports.iter_rows(named=True)
-    ]
-    found += [
-        (_numbered("window", row, several), _window(row)) for row in analysis.windows.iter_rows(named=True)
-    ]
-    found.append(
-        ("GPUs", ", ".join(gpus["gpu"]) + (f" ({printable(', '.join(names), 80)})" if names else ""))
-    )
+    found = [(_numbered("report", row, several), _report(row)) for row in analysis.reports.iter_rows(named=True)]
+    found += [(_numbered("window", row, several), _window(row)) for row in analysis.windows.iter_rows(named=True)]
+    found.append(("GPUs", ", ".join(gpus["gpu"]) + (f" ({printable(', '.join(names), 80)})" if names else "")))
     over = f"over {gpus.height} GPUs" if gpus.height > 1 else "on 1 GPU"
-    found.append(
-        ("share", f"of the kernel time: {format_ns(kernel_ns)}, {format_count(kernels)} kernels {over}")
-    )
-    found.append(
-        ("wall share", f"of the window: {format_ns(window_ns)} {over}; the wall rows add up to it exactly")
-    )
+    found.append(("share", f"of the kernel time: {format_ns(kernel_ns)}, {format_count(kernels)} kernels {over}"))
+    found.append(("wall share", f"of the window: {format_ns(window_ns)} {over}; the wall rows add up to it exactly"))
     if gpus["exposed_is_upper_bound"].any():
-        found.append(
-            ("exposed", "an upper bound: kernels inside opaque graph replays may hide communication")
-        )
+        found.append(("exposed", "an upper bound: kernels inside opaque graph replays may hide communication"))
     return found
 
 
@@ -45,7 +33,7 @@ def warnings(analysis: Analysis) -> list[tuple[str, str]]:
     return [(f"{w.level}: {w.code}", printable(w.message)) for w in analysis.warnings]
 
 
-def _numbered(what: str, row: dict[str, object], several: bool) -> str:  # noqa: FBT001
+def _numbered(what: str, row: dict[str, object], several: bool) -> str:
     return f"{what} {row['report']}" if several else what
 
 

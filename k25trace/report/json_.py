@@ -1,7 +1,7 @@
 """The JSON of ``k25trace attribute``, schema ``k25trace.attribution/1`` (docs/reference/json.md)."""
 
 import json
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import polars as pl
 
@@ -38,15 +38,17 @@ def build(analysis: Analysis) -> Document:
 def render(document: Document, out: TextIO) -> None:
     """Write a document as one line a row, so that two of them can be compared by eye and by diff."""
     out.write("{\n")
-    for number, (key, value) in enumerate(document.items()):
+    for number, key in enumerate(document):
+        value: object = document[key]
         out.write(",\n" if number else "")
         out.write(f" {json.dumps(key)}: ")
         if isinstance(value, list) and value:
+            rows = cast("list[object]", value)
             out.write("[\n  ")
-            out.write(",\n  ".join(_dumps(item) for item in value))
+            out.write(",\n  ".join(_dumps(row) for row in rows))
             out.write("\n ]")
         else:
-            out.write(_dumps(value))
+            out.write(_dumps(document[key]))
     out.write("\n}\n")
 
 

@@ -8,9 +8,7 @@ from k25trace.report.sections import Section
 _MEANING = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
-def render(
-    header: list[tuple[str, str]], warnings: list[tuple[str, str]], found: list[Section], out: TextIO
-) -> None:
+def render(header: list[tuple[str, str]], warnings: list[tuple[str, str]], found: list[Section], out: TextIO) -> None:
     """Write the header and warnings as a list, then a table a section."""
     errors = [w for w in warnings if w[0].startswith("error")]
     for what, text in [*errors, *header, *(w for w in warnings if w not in errors)]:
@@ -18,9 +16,7 @@ def render(
     for section in found:
         out.write(f"\n### {_plain(section.title)}\n\n")
         out.write("| " + " | ".join(_plain(column.heading) for column in section.columns) + " |\n")
-        out.write(
-            "| " + " | ".join("---:" if column.right else ":---" for column in section.columns) + " |\n"
-        )
+        out.write("| " + " | ".join("---:" if column.right else ":---" for column in section.columns) + " |\n")
         out.writelines("| " + " | ".join(_plain(cell) for cell in row) + " |\n" for row in section.rows)
         if section.note:
             out.write(f"\n{_plain(section.note)}\n")

@@ -14,9 +14,7 @@ from k25trace.taxonomy import UNCLASSIFIED
 from k25trace.units import format_share
 
 
-def write(
-    analysis: Analysis, request: Request, output: Path | None, save: Path | None, *, force: bool
-) -> None:
+def write(analysis: Analysis, request: Request, output: Path | None, save: Path | None, *, force: bool) -> None:
     """Write an analysis as asked for, and save it as a database if asked for; files appear whole or not at all.
 
     Raises
@@ -33,9 +31,7 @@ def write(
         if request.output_format is Format.json:
             json_.render(json_.build(analysis), out)
             return
-        frame = rows(
-            analysis, request.by, per_gpu=request.per_gpu, inclusive=request.inclusive, depth=request.depth
-        )
+        frame = rows(analysis, request.by, per_gpu=request.per_gpu, inclusive=request.inclusive, depth=request.depth)
         if request.output_format is Format.csv:
             csv_.render(analysis, frame, out, header=request.header)
             return

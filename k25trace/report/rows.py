@@ -51,17 +51,13 @@ def rows(
     if by is By.category:
         return analysis.categories.filter((pl.col("gpu") == ALL_GPUS) != per_gpu)
     if by is By.family:
-        return _by_gpu_or_all(
-            analysis.families.drop("kernel_share"), ["category", "family"], analysis, per_gpu=per_gpu
-        )
+        return _by_gpu_or_all(analysis.families.drop("kernel_share"), ["category", "family"], analysis, per_gpu=per_gpu)
     return _ranges(analysis, by, per_gpu=per_gpu, inclusive=inclusive, depth=depth)
 
 
 def top_kernels(analysis: Analysis, category: str, count: int) -> pl.DataFrame:
     """Return the kernels of a category with the most time."""
-    return _shared(
-        analysis.kernels.filter(pl.col("category") == category).head(count), analysis, per_gpu=False
-    )
+    return _shared(analysis.kernels.filter(pl.col("category") == category).head(count), analysis, per_gpu=False)
 
 
 def rest_of_wall(analysis: Analysis) -> pl.DataFrame:
@@ -106,9 +102,7 @@ def _ranges(analysis: Analysis, by: By, *, per_gpu: bool, inclusive: bool, depth
     return summed.join(mostly, on=[*(["gpu"] if per_gpu else []), *keys], how="left", maintain_order="left")
 
 
-def _by_gpu_or_all(
-    frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool
-) -> pl.DataFrame:
+def _by_gpu_or_all(frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
     by = [*(["gpu"] if per_gpu else []), *keys]
     summed = frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
     order = {gpu: i for i, gpu in enumerate(analysis.gpus["gpu"])}

@@ -24,9 +24,7 @@ class Section:
     note: str = ""
 
 
-def sections(
-    analysis: Analysis, by: By, frame: pl.DataFrame, *, top: int | None, verbose: bool
-) -> list[Section]:
+def sections(analysis: Analysis, by: By, frame: pl.DataFrame, *, top: int | None, verbose: bool) -> list[Section]:
     """Return the sections of an output.
 
     Parameters
@@ -38,9 +36,7 @@ def sections(
     verbose
         Add the longest-running kernels of each category.
     """
-    per_gpu = (
-        "gpu" in frame.columns and by is not By.gpu and frame["gpu"].to_list() != [ALL_GPUS] * frame.height
-    )
+    per_gpu = "gpu" in frame.columns and by is not By.gpu and frame["gpu"].to_list() != [ALL_GPUS] * frame.height
     limited = frame if top is None or by in {By.category, By.gpu} else frame.head(top)
     hidden = frame.height - limited.height
     note = f"{format_count(hidden)} more rows; --top N shows more, --format csv all" if hidden else ""

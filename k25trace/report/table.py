@@ -13,15 +13,11 @@ _WIDTH_OFF_TERMINAL = 200
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
-def render(
-    header: list[tuple[str, str]], warnings: list[tuple[str, str]], found: list[Section], out: TextIO
-) -> None:
+def render(header: list[tuple[str, str]], warnings: list[tuple[str, str]], found: list[Section], out: TextIO) -> None:
     """Write warnings of level error, the header, the other warnings, then the sections."""
     terminal = out.isatty()
     width = shutil.get_terminal_size((_WIDTH_OFF_TERMINAL, 50)).columns
-    console = Console(
-        file=out, width=width, highlight=False, soft_wrap=False, force_terminal=terminal or None
-    )
+    console = Console(file=out, width=width, highlight=False, soft_wrap=False, force_terminal=terminal or None)
     errors = [w for w in warnings if w[0].startswith("error")]
     _pairs(console, errors)
     _pairs(console, header)

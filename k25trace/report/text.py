@@ -6,7 +6,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "\x1b": "\\e"}
 
 
 def printable(text: str, limit: int | None = None) -> str:
-    """Return text on one line that cannot steer a terminal: control and formatting characters are escaped.
+    r"""Return text on one line that cannot steer a terminal: control and formatting characters are escaped.
 
     Parameters
     ----------
@@ -15,8 +15,8 @@ def printable(text: str, limit: int | None = None) -> str:
 
     Examples
     --------
-    >>> printable("a\\nb\\x1b[31m"), printable("abcdefghij", 5)
-    ('a\\\\nb\\\\e[31m', 'abc…j')
+    >>> printable("a\nb\x1b[31m"), printable("abcdefghij", 5)
+    ('a\\nb\\e[31m', 'abc…j')
     """
     if limit is not None and len(text) > 2 * limit:
         # Cut before escaping: a name of 100 kB need not be walked to show 80 characters of it.
@@ -30,4 +30,4 @@ def printable(text: str, limit: int | None = None) -> str:
 
 
 def _is_plain(character: str) -> bool:
-    return character == " " or character == "…" or unicodedata.category(character)[0] not in "CZ"
+    return character in " …" or unicodedata.category(character)[0] not in "CZ"

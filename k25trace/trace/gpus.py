@@ -97,7 +97,5 @@ def identify(
         else:
             basis, own = Basis.PER_PROCESS, unmapped
     gpus = [Gpu(f"{report}:{index}", index, tuple(group)) for index, group in sorted(physical.items())]
-    gpus += sorted(
-        (Gpu(f"{report}:pid{pids[s.process]}/{s.device}", None, (s,)) for s in own), key=lambda gpu: gpu.key
-    )
+    gpus += sorted((Gpu(f"{report}:pid{pids[s.process]}/{s.device}", None, (s,)) for s in own), key=lambda gpu: gpu.key)
     return gpus, basis

@@ -31,6 +31,11 @@ class Interner(Generic[T]):
         return known
 
 
+def integers(values: pl.Series) -> list[int]:
+    """Return a column of integers without nulls as a list."""
+    return values.to_list()
+
+
 class Codes:
     """One raw column of an export ↔ interned integers; each distinct raw value is resolved once.
 

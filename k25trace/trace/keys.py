@@ -18,6 +18,4 @@ def with_key(frame: pl.DataFrame) -> pl.DataFrame:
         .then(correlation)
         .otherwise(wide.cast(pl.Int64))
     )
-    return frame.with_columns(
-        (pl.col("process").cast(pl.Int64) * (1 << _CORRELATION_BITS) + low).alias("key")
-    )
+    return frame.with_columns((pl.col("process").cast(pl.Int64) * (1 << _CORRELATION_BITS) + low).alias("key"))

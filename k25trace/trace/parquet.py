@@ -41,25 +41,17 @@ class ParquetSource:
         if present is None or (only is not None and only.column not in present):
             return
         found = [column for column in columns if column.name in present]
-        absent = [
-            pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present
-        ]
+        absent = [pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present]
         schema = self._schema(table)
-        shown = [
-            _as_asked(pl.col(column.name), schema[column.name], column).alias(column.name) for column in found
-        ]
+        shown = [_as_asked(pl.col(column.name), schema[column.name], column).alias(column.name) for column in found]
         start = 0
         while True:
             rows = self._lazy(table).slice(start, chunk_rows)
             if only is not None:
                 rows = rows.filter(
-                    _as_asked(pl.col(only.column), schema[only.column], Col(only.column)).is_in(
-                        list(only.values)
-                    )
+                    _as_asked(pl.col(only.column), schema[only.column], Col(only.column)).is_in(list(only.values))
                 )
-            frame = self._collect(
-                table, rows.select(*shown, *absent).select(column.name for column in columns)
-            )
+            frame = self._collect(table, rows.select(*shown, *absent).select(column.name for column in columns))
             if frame.height:
                 yield frame
             start += chunk_rows
@@ -104,9 +96,7 @@ class ParquetSource:
                 f"{self._files[table]}: holds text that is not UTF-8, which Parquet readers refuse",
                 "export the report as SQLite: nsys export --type sqlite REPORT.nsys-rep",
             )
-        return UnreadableReport(
-            f"{self._files[table]}: damaged or truncated: {said}", "export the report again"
-        )
+        return UnreadableReport(f"{self._files[table]}: damaged or truncated: {said}", "export the report again")
 
 
 def _as_asked(column: pl.Expr, stored: pl.DataType, asked: Col) -> pl.Expr:

@@ -15,7 +15,7 @@ import polars as pl
 from k25trace.ordering import Order
 from k25trace.trace import tables
 from k25trace.trace.gpus import Basis, Gpu, Slot, identify
-from k25trace.trace.interning import ID
+from k25trace.trace.interning import ID, integers
 from k25trace.trace.source import CHUNK_ROWS, Col, Source, decode, read
 from k25trace.trace.tables import (
     DEFAULT_DOMAIN,
@@ -87,7 +87,7 @@ class Trace:
 
     @property
     def threads(self) -> list[int]:
-        """globalTids of the ``thread`` columns."""
+        """GlobalTids of the ``thread`` columns."""
         return self._ids.threads.values
 
     # ---- what the report says of itself
@@ -130,7 +130,7 @@ class Trace:
 
     @cached_property
     def copies(self) -> pl.DataFrame:
-        """Memory copies and sets: process, gpu, start_ns, end_ns, stream, correlation, graph_node, bytes, kind, is_set."""
+        """Copies and sets: process, gpu, start_ns, end_ns, stream, correlation, graph_node, bytes, kind, is_set."""
         return self._with_gpu(self._raw_copies)
 
     @cached_property
@@ -141,9 +141,7 @@ class Trace:
     @cached_property
     def has_graph_traces(self) -> bool:
         """Whether the report has graph-level rows at all, usable or not: newer nsys writes them, 2023.4 does not."""
-        return (
-            next(self.source.scan(tables.GRAPH_TRACE_TABLE, [Col("start")], chunk_rows=1), None) is not None
-        )
+        return next(self.source.scan(tables.GRAPH_TRACE_TABLE, [Col("start")], chunk_rows=1), None) is not None
 
     @cached_property
     def launches(self) -> pl.DataFrame:
@@ -167,7 +165,7 @@ class Trace:
         """Return the `launches` of some kinds (`tables.API_KINDS`) without loading the others."""
         if "launches" not in self.__dict__:
             return tables.api_calls(self.source, self._ids, frozenset(kinds))
-        distinct = self.launches["name"].unique().drop_nulls().to_list()
+        distinct = integers(self.launches["name"].unique().drop_nulls())
         wanted = [name for name in distinct if tables.api_kind(self.names[name]) in kinds]
         return self.launches.filter(pl.col("name").is_in(wanted))
 
@@ -194,9 +192,7 @@ class Trace:
         return self._nvtx_in_passing[0]
 
     def _ranges(self, events: pl.DataFrame) -> pl.DataFrame:
-        ranges = events.filter(
-            pl.col("event_type").is_in([PUSH_POP, START_END]) & pl.col("process").is_not_null()
-        )
+        ranges = events.filter(pl.col("event_type").is_in([PUSH_POP, START_END]) & pl.col("process").is_not_null())
         return (
             ranges.join(self._domains(events), on=["process", "domain_id"], how="left", maintain_order="left")
             .with_columns(
@@ -226,9 +222,7 @@ class Trace:
     def processes(self) -> list[Process]:
         """What the ``process`` columns are indices into."""
         ranks = (self._nvtx if "_nvtx" in self.__dict__ else self._nvtx_in_passing)[1]
-        return [
-            Process(tables.os_pid(p), ranks.get(i)) for i, p in enumerate(self._ids.processes.values)
-        ]
+        return [Process(tables.os_pid(p), ranks.get(i)) for i, p in enumerate(self._ids.processes.values)]
 
     @cached_property
     def gpus(self) -> list[Gpu]:
@@ -251,9 +245,7 @@ class Trace:
     def gpu_names(self) -> list[str | None]:
         """Product name of each of `gpus`, where the report tells."""
         frame = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("cuDevice"), Col("name", "text")])
-        known = {
-            id_: decode(name) for id_, _, name in frame.iter_rows() if name is not None and id_ is not None
-        }
+        known = {id_: decode(name) for id_, _, name in frame.iter_rows() if name is not None and id_ is not None}
         only = next(iter(known.values())) if len(set(known.values())) == 1 else None
         return [known.get(gpu.physical, only) if gpu.physical is not None else only for gpu in self.gpus]
 
@@ -291,7 +283,11 @@ class Trace:
             slots.append(_slots(chunk))
             replays.append(_found(chunk, self.graph_calls))
             order.see(chunk)
-        return _Survey(_together(slots, ["process", "device"]), _together(replays, ["process", "correlation", "device"]), order)
+        return _Survey(
+            _together(slots, ["process", "device"]),
+            _together(replays, ["process", "correlation", "device"]),
+            order,
+        )
 
     def _usable_chunks(self) -> Iterator[pl.DataFrame]:
         if "_raw_kernels" in self.__dict__:
@@ -328,13 +324,9 @@ class Trace:
         found: list[ReportWarning] = []
         _, basis = self._identity
         if basis is Basis.ASSUMED:
-            found.append(
-                warn("assumed-device", len(self.gpus), f"{len(self.gpus)} GPUs identified by ordinal")
-            )
+            found.append(warn("assumed-device", len(self.gpus), f"{len(self.gpus)} GPUs identified by ordinal"))
         if basis is Basis.PER_PROCESS:
-            found.append(
-                warn("ambiguous-device", len(self.gpus), f"{len(self.gpus)} processes on one device ordinal")
-            )
+            found.append(warn("ambiguous-device", len(self.gpus), f"{len(self.gpus)} processes on one device ordinal"))
         kernels, copies = self._unusable("kernels").height, self._unusable("copies").height
         if kernels or copies:
             seen = " and ".join(f"{n} {what}" for n, what in ((kernels, "kernels"), (copies, "copies")) if n)
@@ -347,9 +339,7 @@ class Trace:
     @cached_property
     def _diagnostics(self) -> list[ReportWarning]:
         labels = read(self.source, "ENUM_DIAGNOSTIC_SEVERITY_LEVEL", [Col("id"), Col("name", "text")])
-        severity = {1: "info", 2: "warning", 3: "error"} | {
-            i: decode(n).lower() for i, n in labels.drop_nulls().rows()
-        }
+        severity = {1: "info", 2: "warning", 3: "error"} | {i: decode(n).lower() for i, n in labels.drop_nulls().rows()}
         events = read(self.source, "DIAGNOSTIC_EVENT", [Col("severity"), Col("text", "text")])
         texts = [(severity.get(level, "warning"), decode(text or b"")) for level, text in events.iter_rows()]
         serious = [text for level, text in texts if "info" not in level]
@@ -413,7 +403,10 @@ class Trace:
     @cached_property
     def _nvtx_in_passing(self) -> tuple[pl.DataFrame, dict[int, int]]:
         """What a pass over the events leaves where ranges are not asked for: their spans, and the ranks."""
-        spans, labels = [pl.DataFrame(schema={"process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64})], list[pl.DataFrame]()
+        spans, labels = (
+            [pl.DataFrame(schema={"process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64})],
+            list[pl.DataFrame](),
+        )
         for chunk in tables.nvtx_chunks(self.source, self._ids):
             labels.append(chunk.select("process", "name").unique())
             open_ends = chunk.filter((pl.col("event_type") == PUSH_POP) & pl.col("process").is_not_null())
@@ -436,10 +429,10 @@ class Trace:
         rows: list[tuple[int, int, int, bool]] = []
         for process, domain_id, members, domain in used.iter_rows():
             if domain is not None:
-                text = self.names[domain]
+                text = self.names[int(domain)]
             elif domain_id == 0:
                 text = DEFAULT_DOMAIN
-            elif all(self.names[name].startswith("nccl") for name in members):
+            elif all(self.names[int(name)].startswith("nccl") for name in members):
                 text = NCCL_DOMAIN
             else:
                 text = f"domain {domain_id}"
@@ -450,7 +443,7 @@ class Trace:
     def _ranks(self, events: pl.DataFrame) -> dict[int, int]:
         """Process → rank, where its NVTX events name exactly one."""
         distinct = events.select("process", "name").unique().drop_nulls()
-        labelled = {i: m for i in distinct["name"].unique().to_list() if (m := _RANK.search(self.names[i]))}
+        labelled = {i: m for i in integers(distinct["name"].unique()) if (m := _RANK.search(self.names[i]))}
         ranks: dict[int, set[int]] = {}
         for process, name in distinct.filter(pl.col("name").is_in(list(labelled))).iter_rows():
             ranks.setdefault(process, set()).add(int(labelled[name][1]))
@@ -461,18 +454,16 @@ class Trace:
         frames = (self.survey, self._raw_copies, self._raw_graph_traces)
         pairs = pl.concat([f.select("process", "device") for f in frames]).unique().rows()
         processes = self._ids.processes.values
-        slots = [Slot(None if p is None else processes[p], 0 if d is None else d) for p, d in pairs]
+        slots = [Slot(None if p is None else processes[int(p)], 0 if d is None else int(d)) for p, d in pairs]
         slots += self._silent_slots({slot.process for slot in slots})
         pids = {s.process: "?" if s.process is None else str(tables.os_pid(s.process)) for s in slots}
         return identify(slots, self._device_map({s.process for s in slots}), pids, self.report)
 
     def _silent_slots(self, known: set[int | None]) -> list[Slot]:
         """Slots of processes that launched graphs and left no operation: their contexts alone tell the device."""
-        silent = [
-            self._ids.processes.values[p] for p in self.graph_calls["process"].drop_nulls().unique().to_list()
-        ]
+        silent = [self._ids.processes.values[p] for p in integers(self.graph_calls["process"].drop_nulls().unique())]
         contexts = read(self.source, "TARGET_INFO_CUDA_CONTEXT_INFO", [Col("processId"), Col("deviceId")])
-        devices = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
+        devices: dict[int, int] = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
         pids = {p: tables.os_pid(p) for p in silent if p not in known}
         return [Slot(p, devices[pid]) for p, pid in pids.items() if pid in devices]
 
@@ -485,7 +476,7 @@ class Trace:
         found: dict[Slot, int] = {}
         for pid, ordinal, gpu, uuid in rows.iter_rows():
             process = (
-                tables.process_of(pid) if pid is not None and pid > tables.LOW_24_BITS else by_pid.get(pid)
+                tables.process_of(pid) if pid is not None and pid > tables.LOW_24_BITS else by_pid.get(int(pid or 0))
             )
             index = by_uuid.get(uuid) if gpu is None else gpu
             if process is not None and ordinal is not None and index is not None:

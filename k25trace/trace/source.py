@@ -7,6 +7,7 @@ asked-for columns of a table as polars frames of bounded size. `k25trace.trace.t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, cast
 
@@ -42,12 +43,10 @@ class Only:
 class Source(Protocol):
     """One export, opened for reading only."""
 
-    @property
-    def path(self) -> Path:
-        """What the user named."""
-        ...
+    path: Path
+    """What the user named."""
 
-    @property
+    @cached_property
     def tables(self) -> Mapping[str, frozenset[str]]:
         """Table name → its column names. Exports create tables lazily: ask before reading."""
         ...

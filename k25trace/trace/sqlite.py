@@ -8,7 +8,7 @@ text is read as BLOB), and a result must be released before its statement.
 import sqlite3
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -67,9 +67,7 @@ class SqliteSource:
             return
         chosen = "" if only is None else f" AND {_quoted(only.column)} IN ({','.join(map(str, only.values))})"
         found = [column for column in columns if column.name in present]
-        absent = [
-            pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present
-        ]
+        absent = [pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present]
         sentinel = ", ".join(["0 AS " + _ROW, *(f"{_zero(c)} AS {_quoted(c.name)}" for c in found)])
         wanted = ", ".join(["rowid", *(_expression(c) for c in found)])
         after = -(1 << 63)
@@ -124,9 +122,9 @@ class SqliteSource:
             raise _explained(self.path, str(error)) from None
 
     @contextmanager
-    def _connected(self) -> Iterator[adbc_driver_manager.AdbcConnection]:
+    def _connected(self) -> Generator[adbc_driver_manager.AdbcConnection, None, None]:
         """Give a connection of one scan's own: scans run in several threads at once."""
-        driver = adbc_driver_sqlite._driver_path()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        driver = adbc_driver_sqlite._driver_path()  # pyright: ignore[reportPrivateUsage]
         try:
             database = adbc_driver_manager.AdbcDatabase(driver=driver, uri=self._uri)
             connection = adbc_driver_manager.AdbcConnection(database)
@@ -135,15 +133,13 @@ class SqliteSource:
         with closing(database), closing(connection):
             yield connection
 
-    def _query(
-        self, connection: adbc_driver_manager.AdbcConnection, sql: str, batch_rows: int
-    ) -> pl.DataFrame:
+    def _query(self, connection: adbc_driver_manager.AdbcConnection, sql: str, batch_rows: int) -> pl.DataFrame:
         statement = adbc_driver_manager.AdbcStatement(connection)
         stream = None
         try:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch_rows)})
-            statement.set_sql_query(sql)
-            stream, _ = statement.execute_query()
+            statement.set_sql_query(sql)  # pyright: ignore[reportUnknownMemberType]
+            stream, _ = statement.execute_query()  # pyright: ignore[reportUnknownMemberType]
             return pl.DataFrame(stream)
         except (adbc_driver_manager.Error, pl.exceptions.PolarsError) as error:
             raise _explained(self.path, str(error)) from None

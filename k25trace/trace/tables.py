@@ -235,9 +235,7 @@ def nvtx_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
 def graph_nodes(source: Source, ids: Ids) -> pl.DataFrame:
     """Return the creations of graph nodes: process, thread, at_ns, node, original (null: made by capture)."""
     table = next((t for t in GRAPH_NODE_TABLES if "graphNodeId" in source.tables.get(t, frozenset())), "")
-    frame = read(
-        source, table, [Col(c) for c in ("start", "globalTid", "graphNodeId", "originalGraphNodeId")]
-    )
+    frame = read(source, table, [Col(c) for c in ("start", "globalTid", "graphNodeId", "originalGraphNodeId")])
     return frame.select(
         ids.process.of(frame["globalTid"]).alias("process"),
         ids.thread.of(frame["globalTid"]).alias("thread"),
