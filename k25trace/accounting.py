@@ -248,7 +248,11 @@ class Sweep:
 
 def slabs(intervals: pl.DataFrame, rows: int = 4 * SLAB_ROWS) -> Iterator[tuple[pl.DataFrame, int | None]]:
     """Cut intervals, in any order, into slabs of time: each with the instant before which it is complete."""
-    ordered = intervals if intervals["start_ns"].is_sorted() else intervals.sort("start_ns")
-    for at in range(0, ordered.height, rows):
-        following = ordered["start_ns"][at + rows] if at + rows < ordered.height else None
-        yield ordered.slice(at, rows), following
+    # Slabs are picked by an order, not cut from a sorted copy: at ten million kernels that copy is a quarter gigabyte.
+    starts = intervals["start_ns"]
+    order = None if starts.is_sorted() else starts.arg_sort()
+    for at in range(0, intervals.height, rows):
+        slab = intervals.slice(at, rows) if order is None else intervals[order.slice(at, rows)]
+        following = at + rows
+        until = None if following >= intervals.height else starts[following if order is None else order[following]]
+        yield slab, until

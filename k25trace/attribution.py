@@ -25,6 +25,8 @@ ROOT = 0
 _LONGEST_CHAIN = 32
 """Generations of cloning that are followed from a graph node back to its original; a cycle ends here too."""
 
+_SLICE_ROWS = 1 << 20
+
 _FIRST_TO_LAST = (pl.col("first_ns").min(), pl.col("last_ns").max())
 
 
@@ -95,22 +97,20 @@ class Attribution:
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        """One call per (process, correlation): key, thread, launch_ns, stack.
+        """One call per (process, correlation): key, thread, launch_ns, stack; ordered by key.
 
         Of several calls with one correlation id the launch call is meant, else the earliest.
         """
         calls = with_key(self.trace.launches.filter(pl.col("correlation").is_not_null()))
-        if calls["key"].n_unique() < calls.height:
+        calls = calls.select("key", "thread", pl.col("start_ns").alias("at_ns"), "name")
+        if not calls["key"].is_sorted():
+            calls = calls.sort("key")
+        if (calls["key"] == calls["key"].shift(1)).any():
             launching = self.trace.calls("kernel_launch", "graph_launch")["name"].unique()
-            calls = calls.sort(~pl.col("name").is_in(launching.to_list()), "start_ns", maintain_order=True)
+            calls = calls.sort("key", ~pl.col("name").is_in(launching.to_list()), "at_ns", maintain_order=True)
             calls = calls.unique("key", keep="first", maintain_order=True)
-        at = calls.select("thread", pl.col("start_ns").alias("at_ns"))
-        return calls.select(
-            "key",
-            "thread",
-            pl.col("start_ns").alias("launch_ns"),
-            self.nesting.at(at).cast(pl.Int32).alias("stack"),
-        )
+        stack = self.nesting.at(calls).cast(pl.Int32).alias("stack")
+        return calls.select("key", "thread", pl.col("at_ns").alias("launch_ns"), stack)
 
     @cached_property
     def kernels(self) -> pl.DataFrame:
@@ -131,10 +131,22 @@ class Attribution:
         return self._with_paths(self._with_launches(self.trace.copies))
 
     def _with_launches(self, operations: pl.DataFrame) -> pl.DataFrame:
-        # Only what is new comes out of the joins, here and below, and is put beside the columns there are.
-        keys = with_key(operations.select("process", "correlation")).select("key")
-        found = keys.join(self.calls, on="key", how="left", maintain_order="left")
-        return operations.hstack(found.select("thread", "launch_ns", pl.col("stack").fill_null(NO_STACK)))
+        # By binary search in ordered keys, slice by slice: a hash table of all calls would be the largest thing here.
+        empty = operations.clear()
+        slices = list(operations.iter_slices(_SLICE_ROWS)) or [empty]
+        return operations.hstack(pl.concat([self._launch_of(part) for part in slices]))
+
+    def _launch_of(self, operations: pl.DataFrame) -> pl.DataFrame:
+        """Return thread, launch_ns and stack, aligned with some operations."""
+        calls = self.calls
+        keys = with_key(operations.select("process", "correlation"))["key"]
+        if calls.height == 0:
+            columns = [pl.repeat(None, keys.len(), dtype=calls.schema[c], eager=True).alias(c) for c in calls.columns[1:]]
+            return pl.DataFrame(columns).with_columns(pl.col("stack").fill_null(NO_STACK))
+        place = calls["key"].search_sorted(keys.fill_null(-1), side="left").clip(upper_bound=calls.height - 1)
+        unknown = (calls["key"].gather(place) != keys).fill_null(value=True)
+        thread, launch, stack = (calls[c].gather(place) for c in ("thread", "launch_ns", "stack"))
+        return pl.DataFrame([thread.set(unknown, None), launch.set(unknown, None), stack.set(unknown, NO_STACK)])
 
     def _with_paths(self, operations: pl.DataFrame) -> pl.DataFrame:
         launch_path = of_nodes(self._node_paths, operations["stack"]).fill_null(ROOT).alias("launch_path")

@@ -71,20 +71,22 @@ class SqliteSource:
         sentinel = ", ".join(["0 AS " + _ROW, *(f"{_zero(c)} AS {_quoted(c.name)}" for c in found)])
         wanted = ", ".join(["rowid", *(_expression(c) for c in found)])
         after = -(1 << 63)
+        # ADBC's buffers double as they grow: with its sentinel, a chunk must not be one row over a power of two.
+        most = max(1, chunk_rows - 1)
         with self._connected() as connection:
             while True:
                 frame = self._query(
                     connection,
                     f"SELECT {sentinel} UNION ALL SELECT * FROM (SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted
-                    f" WHERE rowid > {after}{chosen} ORDER BY rowid LIMIT {chunk_rows})",
-                    chunk_rows + 1,
+                    f" WHERE rowid > {after}{chosen} ORDER BY rowid LIMIT {most})",
+                    most + 1,
                 ).slice(1)
                 if frame.height == 0:
                     return
                 after = frame[_ROW][-1]
                 self._check_types(table, found, frame)
                 yield frame.select(*(c.name for c in found), *absent).select(c.name for c in columns)
-                if frame.height < chunk_rows:
+                if frame.height < most:
                     return
 
     def _check_types(self, table: str, columns: Sequence[Col], frame: pl.DataFrame) -> None:
