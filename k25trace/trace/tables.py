@@ -29,7 +29,17 @@ DEFAULT_DOMAIN, NCCL_DOMAIN = "default", "NCCL"
 FAR_FUTURE_NS = 1 << 62
 """Where a range ends that never was closed: after everything."""
 
-_CHUNK_TIME = [pl.col("start").alias("start_ns"), pl.col("end").alias("end_ns")]
+
+def _kept(column: str) -> pl.Expr:
+    """Return a column as a copy of its own, validity included.
+
+    The columns of an imported batch share one owner: as long as one of them lives, so does the memory of those
+    that nobody wants any more. Reversing twice is what copies the mask of nulls, too; arithmetic shares it.
+    """
+    return pl.col(column).reverse().reverse()
+
+
+_CHUNK_TIME = [_kept("start").alias("start_ns"), _kept("end").alias("end_ns")]
 
 API_KINDS: dict[str, re.Pattern[str]] = {
     "graph_launch": re.compile(r"(cuda|cu)GraphLaunch"),
@@ -118,12 +128,12 @@ def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
     for chunk in ahead(source.scan(KERNEL_TABLE, [Col(c) for c in wanted])):
         yield chunk.select(
             ids.process.of(chunk["globalPid"]).alias("process"),
-            pl.col("deviceId").alias("device"),
+            _kept("deviceId").alias("device"),
             *_CHUNK_TIME,
             pl.col("streamId").cast(pl.Int32, wrap_numerical=True).alias("stream"),
-            pl.col("correlationId").alias("correlation"),
+            _kept("correlationId").alias("correlation"),
             ids.string.of(chunk[name]).alias("name").fill_null(no_name),
-            pl.col("graphNodeId").alias("graph_node"),
+            _kept("graphNodeId").alias("graph_node"),
         )
 
 
@@ -152,8 +162,8 @@ def copies(source: Source, ids: Ids) -> pl.DataFrame:
                 pl.col("deviceId").alias("device"),
                 *_CHUNK_TIME,
                 pl.col("streamId").alias("stream"),
-                pl.col("correlationId").alias("correlation"),
-                pl.col("graphNodeId").alias("graph_node"),
+                _kept("correlationId").alias("correlation"),
+                _kept("graphNodeId").alias("graph_node"),
                 "bytes",
                 pl.col("copyKind").alias("kind"),
                 pl.lit(is_set).alias("is_set"),
@@ -171,7 +181,7 @@ def graph_traces(source: Source, ids: Ids) -> pl.DataFrame:
         pl.col("deviceId").alias("device"),
         *_CHUNK_TIME,
         pl.col("streamId").alias("stream"),
-        pl.col("correlationId").alias("correlation"),
+        _kept("correlationId").alias("correlation"),
     )
 
 
@@ -200,7 +210,7 @@ def api_call_chunks(source: Source, ids: Ids, kinds: frozenset[str] | None = Non
             ids.process.of(chunk["globalTid"]).alias("process"),
             ids.thread.of(chunk["globalTid"]).alias("thread"),
             *_CHUNK_TIME,
-            pl.col("correlationId").alias("correlation"),
+            _kept("correlationId").alias("correlation"),
             ids.string.of(chunk["nameId"]).alias("name"),
             (pl.col("returnValue") != 0).fill_null(value=False).alias("failed"),
         )
