@@ -156,7 +156,9 @@ class _Watch(threading.Thread):
             with self._lock:
                 late, count, what = time.monotonic() - self._since, self._count, self._what
             if late > limit:
-                say(f"error: rank {self._world.rank}: no progress for {late:.0f} s in {what!r}{self._behind(count)}")
+                say(
+                    f"error: rank {self._world.rank}: no progress for {late:.0f} s in {what!r}{self._behind(count)}"
+                )
                 say("hint: look at the output of the other ranks, or give more time with --timeout")
                 os._exit(CannotRun.exit_code)
 
@@ -195,7 +197,9 @@ def open_world(device: str, timeout_s: float) -> World:
     if device == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found == 0:
-            raise CannotRun("no GPU: torch sees no CUDA device", "--device cpu runs the same program with gloo")
+            raise CannotRun(
+                "no GPU: torch sees no CUDA device", "--device cpu runs the same program with gloo"
+            )
         if found < local_size or local_rank >= found:
             raise CannotRun(
                 f"{local_size} ranks on this machine need {local_size} GPUs, and it has {found}",
@@ -205,7 +209,8 @@ def open_world(device: str, timeout_s: float) -> World:
         where = torch.device("cuda", local_rank)
     else:
         where = torch.device("cpu")
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_size))
+        # For tests: ranks that spin on each other's cores would wait for the scheduler in every operation.
+        torch.set_num_threads(1)
     world = World(rank, size, local_rank, local_size, where, timeout_s)
     if size == 1:
         world._watch = _Watch(world, lambda: _no_store())
