@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 import torch
+from k25trace.workloads.world import World
 
 from k25trace import ranges
 from k25trace.errors import UsageError
-from k25trace.workloads.world import World
 
 
 class _Span:
@@ -52,7 +52,7 @@ class Annotator:
     def _maker(self, library: str) -> Callable[[str], AbstractContextManager[None]]:
         if library in {"auto", "nvtx"}:
             try:
-                import nvtx  # noqa: PLC0415 - optional
+                import nvtx
             except ImportError:
                 if library == "nvtx":
                     raise UsageError("nvtx is not installed", "pip install 'nvtx<0.2.12'") from None

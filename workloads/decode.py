@@ -12,28 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.nn.functional import rms_norm, silu
-
-from k25trace import ranges
-from k25trace.errors import UsageError
-from k25trace.ranges import (
-    ALLGATHER,
-    ALLREDUCE,
-    EAGER_STEP,
-    EMBEDDING,
-    GEMM,
-    GRAPH_CAPTURE,
-    GRAPH_STEP,
-    LAYER,
-    MLP,
-    MOE,
-    MOE_ROUTING,
-    NORM,
-    SAMPLING,
-    SKEW,
-)
-from k25trace.units import format_ns, parse_ns
 from k25trace.workloads import machine, options, w4a16
 from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.experts import (
@@ -56,7 +34,28 @@ from k25trace.workloads.shapes import (
     weight_bytes,
 )
 from k25trace.workloads.timing import Quantiles, elapsed_ns
-from k25trace.workloads.world import CannotRun, World, run, say
+from k25trace.workloads.world import CannotRun, World, all_gather_into, run, say
+from torch.nn.functional import rms_norm, silu
+
+from k25trace import ranges
+from k25trace.errors import UsageError
+from k25trace.ranges import (
+    ALLGATHER,
+    ALLREDUCE,
+    EAGER_STEP,
+    EMBEDDING,
+    GEMM,
+    GRAPH_CAPTURE,
+    GRAPH_STEP,
+    LAYER,
+    MLP,
+    MOE,
+    MOE_ROUTING,
+    NORM,
+    SAMPLING,
+    SKEW,
+)
+from k25trace.units import format_ns, parse_ns
 
 SPARE_BYTES = 3 << 30
 """GPU memory left to CUDA, NCCL, graphs and activations."""
@@ -261,7 +260,7 @@ class Decoder:
             part = x @ self._head
         with self._a(ALLGATHER, part="logits"):
             if self.world.size > 1:
-                dist.all_gather_into_tensor(self._gathered, part.unsqueeze(0))
+                all_gather_into(self._gathered.flatten(0, 1), part)
             else:
                 self._gathered.copy_(part.unsqueeze(0))
         return self._gathered

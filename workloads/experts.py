@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import silu
-
-from k25trace.ranges import GEMM, MLP
 from k25trace.workloads import w4a16
 from k25trace.workloads.annotate import Annotator
 from k25trace.workloads.shapes import BF16_BYTES, ROUTED, Preset, linears
 from k25trace.workloads.w4a16 import MarlinMoe
+from torch.nn.functional import silu
+
+from k25trace.ranges import GEMM, MLP
 
 PATHS = ("marlin", "int4pack", "cast", "bf16")
 CHUNK_BYTES = 2 << 30

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from k25trace.workloads.world import CannotRun, World
 
 from k25trace import __version__
-from k25trace.workloads.world import CannotRun, World
 
 FOREIGN_BYTES = 1 << 30
 """Memory in use before this program has any, above which someone else is taken to be working."""
@@ -53,7 +53,7 @@ def snapshot(world: World) -> Snapshot:
         return Snapshot(platform.processor() or platform.machine(), unknown="a CPU: nothing is read")
     properties = torch.cuda.get_device_properties(world.device)
     try:
-        import pynvml  # noqa: PLC0415 - optional
+        import pynvml
     except ImportError:
         return Snapshot(properties.name, unknown="nvidia-ml-py is not installed")
     try:
@@ -95,7 +95,7 @@ def topology(world: World) -> str | None:
         return None
     try:
         done = subprocess.run(
-            ["nvidia-smi", "topo", "-m"],  # noqa: S607 - the driver's tool, wherever it lies
+            ["nvidia-smi", "topo", "-m"],
             capture_output=True,
             text=True,
             check=False,

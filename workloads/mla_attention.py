@@ -9,18 +9,18 @@ import argparse
 from collections.abc import Callable
 
 import torch
+from k25trace.workloads import machine, options
+from k25trace.workloads.annotate import Annotator
+from k25trace.workloads.experts import relative_error
+from k25trace.workloads.results import Result, check_error, document, failures, guarded, publish
+from k25trace.workloads.shapes import Preset, linears, mla_core
+from k25trace.workloads.timing import copies_for, measure_ceilings, time_calls
+from k25trace.workloads.world import World, run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
 from k25trace import ranges
 from k25trace.ranges import GEMM, MLA, MLA_ATTENTION, NORM
-from k25trace.workloads import machine, options
-from k25trace.workloads.annotate import Annotator
-from k25trace.workloads.experts import relative_error
-from k25trace.workloads.results import Result, check_error, document, publish
-from k25trace.workloads.shapes import Preset, linears, mla_core
-from k25trace.workloads.timing import copies_for, measure_ceilings, time_calls
-from k25trace.workloads.world import World, run
 
 TOLERANCE = 0.03
 """Of bf16 chains of several products against float64."""
@@ -219,16 +219,21 @@ def _decode(
             results.append(result)
             for layer in layers:
                 layer._core = attend
-            try:
-                out = layers[0](x)
-            except RuntimeError as error:
-                result.unavailable = str(error).splitlines()[0]
-                continue
-            result.error = relative_error(out, layers[0].reference(x.to(torch.float64)))
-            result.tolerance = TOLERANCE
-            check_error(result).samples = time_calls(
-                world, annotator, lambda i: layers[i % copies].core(*parts), timing, f"mla_{variant}"
-            )
+
+            def run_it(
+                result: Result, layers: list[Attention] = layers, parts: list = parts, x: torch.Tensor = x
+            ) -> None:
+                result.error = relative_error(layers[0](x), layers[0].reference(x.to(torch.float64)))
+                result.tolerance = TOLERANCE
+                check_error(result).samples = time_calls(
+                    world,
+                    annotator,
+                    lambda i: layers[i % len(layers)].core(*parts),
+                    timing,
+                    f"mla_{result.variant}",
+                )
+
+            guarded(result, run_it)
     return results
 
 
@@ -285,7 +290,7 @@ def _prefill(
     return result
 
 
-def main() -> None:
+def main() -> int:
     """Run the benchmark."""
     parser = options.parser("mla_attention", __doc__)
     parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...", help="requests of a batch")
@@ -309,7 +314,9 @@ def main() -> None:
             results.append(_prefill(world, annotator, chosen, preset, context))
     results.append(_flash_mla())
     publish(world, document(world, "mla_attention", chosen, results, before, ceilings), chosen)
+    failed = failures(results)
     world.close()
+    return failed
 
 
 def _flash_mla() -> Result:

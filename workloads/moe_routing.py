@@ -9,8 +9,6 @@ import argparse
 from pathlib import Path
 
 import torch
-
-from k25trace import ranges
 from k25trace.workloads import machine, options, w4a16
 from k25trace.workloads.annotate import Annotator
 from k25trace.workloads.experts import relative_error
@@ -18,6 +16,8 @@ from k25trace.workloads.results import Result, check_error, document, publish
 from k25trace.workloads.shapes import Preset
 from k25trace.workloads.timing import Ceilings, time_calls
 from k25trace.workloads.world import CannotRun, World, run
+
+from k25trace import ranges
 
 SIGMOID = 1
 """vLLM's number of the scoring function."""

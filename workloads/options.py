@@ -3,12 +3,13 @@
 import argparse
 from pathlib import Path
 
-from k25trace.errors import UsageError
 from k25trace.workloads.annotate import Annotator
 from k25trace.workloads.results import writable
 from k25trace.workloads.shapes import PRESETS, Preset
 from k25trace.workloads.timing import Timing
 from k25trace.workloads.world import World, open_world
+
+from k25trace.errors import UsageError
 
 
 def positive(text: str) -> int:

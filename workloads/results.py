@@ -3,24 +3,27 @@
 import argparse
 import datetime
 import json
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from k25trace.workloads import machine
+from k25trace.workloads.machine import Snapshot
+from k25trace.workloads.timing import Ceilings, Quantiles
+from k25trace.workloads.world import CannotRun, World, say
 from rich.console import Console
 from rich.table import Table
 
 from k25trace.errors import UsageError
 from k25trace.units import format_count, format_ns, format_share
-from k25trace.workloads import machine
-from k25trace.workloads.machine import Snapshot
-from k25trace.workloads.timing import Ceilings, Quantiles
-from k25trace.workloads.world import CannotRun, World, say
 
 SCHEMA = "k25trace.bench/1"
+RATES = ("GB/s", "of copy", "TFLOP/s", "of matmul", "Error")
+COLLECTIVE = ("algbw GB/s", "busbw GB/s", "of link", "#wrong", "Start skew")
 
 
 @dataclass
@@ -62,9 +65,33 @@ def check_error(result: Result) -> Result:
     """Return the result; raise `CannotRun` if its error is beyond its tolerance, or no number."""
     if result.error is not None and result.tolerance is not None and not result.error <= result.tolerance:
         raise CannotRun(
-            f"{result.name} ({result.variant}) is wrong: relative error {result.error:.3g}, allowed {result.tolerance:.3g}"
+            f"{result.name} ({result.variant}) is wrong: relative error {result.error:.3g},"
+            f" allowed {result.tolerance:.3g}"
         )
     return result
+
+
+def guarded(result: Result, measure: Callable[[Result], None]) -> Result:
+    """Measure; what this machine cannot do becomes the row's reason, so that the others are still measured.
+
+    A row that is wrong says so there, too, and makes the run fail in the end (`failures`).
+    """
+    try:
+        measure(result)
+    except (RuntimeError, NotImplementedError, CannotRun) as error:
+        result.samples = []
+        result.unavailable = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if result.error is not None and not math.isfinite(result.error):
+        result.error = None
+    return result
+
+
+def failures(results: Sequence[Result]) -> int:
+    """Return 1, after saying which, if a result was wrong; else 0."""
+    wrong = [one.unavailable for one in results if one.unavailable and " is wrong: " in one.unavailable]
+    for text in wrong:
+        say(f"error: {text}")
+    return CannotRun.exit_code if wrong else 0
 
 
 def writable(path: Path | None, *, force: bool) -> None:
@@ -170,13 +197,14 @@ def table(found: Mapping[str, Any]) -> None:
     )
     for heading in ("What", "Variant", "Shape"):
         rows.add_column(heading, overflow="fold")
-    for heading in ("n", "Min", "Median", "p99", "Max", "GB/s", "of copy", "TFLOP/s", "of matmul", "Error"):
+    collective = any("busbw_bytes_per_s" in row for row in found["results"])
+    for heading in ("n", "Min", "Median", "p99", "Max", *(COLLECTIVE if collective else RATES)):
         rows.add_column(heading, justify="right", no_wrap=True)
     for row in found["results"]:
         shape = " ".join(f"{key}={value}" for key, value in row["shape"].items())
         time = row["time_ns"]
         if time is None:
-            rows.add_row(row["name"], row["variant"], f"{shape}: {row['unavailable']}")
+            rows.add_row(row["name"], row["variant"], f"{shape}: {row['unavailable']}".removeprefix(": "))
             continue
         rows.add_row(
             row["name"],
@@ -184,13 +212,34 @@ def table(found: Mapping[str, Any]) -> None:
             shape,
             format_count(time["n"]),
             *(format_ns(time[key]) for key in ("min", "p50", "p99", "max")),
-            _number(row["bytes_per_s"], 1e9),
-            "" if row["copy_ceiling_share"] is None else format_share(row["copy_ceiling_share"]),
-            _number(row["flops_per_s"], 1e12),
-            "" if row["matmul_ceiling_share"] is None else format_share(row["matmul_ceiling_share"]),
-            "" if row["error"] is None else f"{row['error']:.1e}",
+            *(_of_collective(row) if collective else _rates(row)),
         )
     console.print(rows)
+
+
+def _rates(row: Mapping[str, Any]) -> list[str]:
+    return [
+        _number(row["bytes_per_s"], 1e9),
+        _share(row["copy_ceiling_share"]),
+        _number(row["flops_per_s"], 1e12),
+        _share(row["matmul_ceiling_share"]),
+        "" if row["error"] is None else f"{row['error']:.1e}",
+    ]
+
+
+def _of_collective(row: Mapping[str, Any]) -> list[str]:
+    skew = row["start_skew_ns"]
+    return [
+        _number(row["algbw_bytes_per_s"], 1e9),
+        _number(row["busbw_bytes_per_s"], 1e9),
+        _share(row["link_share"]),
+        str(row["wrong"]) if "wrong" in row else "",
+        "" if skew is None else format_ns(skew["p50"]),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else format_share(value)
 
 
 def _number(value: float | None, scale: float) -> str:
@@ -198,13 +247,17 @@ def _number(value: float | None, scale: float) -> str:
 
 
 def publish(world: World, found: Mapping[str, Any], options: argparse.Namespace) -> None:
-    """On rank 0, print the table and write the file: beside its target first, then renamed."""
+    """On rank 0, print the table and write the file."""
     if world.rank != 0:
         return
     table(found)
     if options.json is None:
         return
-    target = Path(options.json)
+    write(options.json, found)
+
+
+def write(target: Path, found: Mapping[str, Any]) -> None:
+    """Write the object beside its target first, then rename it."""
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         beside.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")

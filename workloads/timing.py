@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-
 from k25trace.workloads.annotate import Annotator
 from k25trace.workloads.world import World
 
@@ -15,7 +14,7 @@ MAX_COPIES = 64
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Whole nanoseconds; quantiles are samples (nearest rank, rounded down)."""
+    """Whole nanoseconds; quantiles are samples (nearest rank)."""
 
     n: int
     min: int
@@ -28,15 +27,9 @@ class Quantiles:
     def of(samples: Sequence[int]) -> "Quantiles":
         """Return the quantiles of at least one sample."""
         ordered = sorted(samples)
-        last = len(ordered) - 1
-        return Quantiles(
-            len(ordered),
-            ordered[0],
-            ordered[last // 2],
-            ordered[last * 99 // 100],
-            ordered[-1],
-            sum(ordered) // len(ordered),
-        )
+        n = len(ordered)
+        p50, p99 = (ordered[-(-n * percent // 100) - 1] for percent in (50, 99))
+        return Quantiles(n, ordered[0], p50, p99, ordered[-1], sum(ordered) // n)
 
 
 def cache_bytes(world: World) -> int:
@@ -141,13 +134,18 @@ def measure_ceilings(world: World, annotator: Annotator, timing: Timing) -> Ceil
     size = 1 << (30 if world.cuda else 22)
     side = 8192 if world.cuda else 256
     one = Timing(samples=min(timing.samples, 10), warmup=2, calls=2, graph=False)
+    copy = Quantiles.of(time_calls(world, annotator, _copier(world, size), one, "ceiling_copy"))
+    product = Quantiles.of(time_calls(world, annotator, _multiplier(world, side), one, "ceiling_matmul"))
+    return Ceilings(2 * size / (copy.p50 * 1e-9), 2 * side**3 / (product.p50 * 1e-9))
+
+
+def _copier(world: World, size: int) -> Callable[[int], object]:
     source = torch.randint(-128, 127, (size,), dtype=torch.int8, device=world.device)
     target = torch.empty_like(source)
-    copy = Quantiles.of(time_calls(world, annotator, lambda _: target.copy_(source), one, "ceiling_copy"))
-    del source, target
+    return lambda _: target.copy_(source)
+
+
+def _multiplier(world: World, side: int) -> Callable[[int], object]:
     a, b = (torch.randn(side, side, device=world.device, dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
-    product = Quantiles.of(
-        time_calls(world, annotator, lambda _: torch.matmul(a, b, out=out), one, "ceiling_matmul")
-    )
-    return Ceilings(2 * size / (copy.p50 * 1e-9), 2 * side**3 / (product.p50 * 1e-9))
+    return lambda _: torch.matmul(a, b, out=out)

@@ -13,7 +13,6 @@ import functools
 from pathlib import Path
 
 import torch
-
 from k25trace.workloads.shapes import GROUP_SIZE
 from k25trace.workloads.world import CannotRun
 
@@ -174,10 +173,10 @@ def load_vllm_ops(path: Path | None) -> None:
             ) from None
     else:
         try:
-            import vllm._moe_C  # type: ignore[import-not-found] # noqa: F401, PLC0415 - optional
+            import vllm._moe_C  # type: ignore[import-not-found]
         except ImportError:
             try:
-                import vllm._moe_C_stable_libtorch  # type: ignore[import-not-found] # noqa: F401, PLC0415
+                import vllm._moe_C_stable_libtorch  # type: ignore[import-not-found]
             except ImportError:
                 raise CannotRun("vLLM's operators are not here: vllm is not installed", hint) from None
     missing = [name for name in _WANTED if not hasattr(torch.ops._moe_C, name)]

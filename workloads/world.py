@@ -19,6 +19,9 @@ import torch.distributed as dist
 
 from k25trace.errors import K25TraceError, UsageError
 
+PATIENCE_S = 5.0
+"""How long a barrier waits before it looks whether the others still make progress."""
+
 
 class CannotRun(K25TraceError):
     """The machine lacks what the workload needs, or a rank went missing (exit 1)."""
@@ -93,20 +96,38 @@ class World:
         keys = [f"barrier/{self._barriers}/{rank}" for rank in range(self.size)]
         self._barriers += 1
         self.store.set(keys[self.rank], what)
-        try:
-            self.store.wait(keys, datetime.timedelta(seconds=self.timeout_s))
-        except RuntimeError as error:  # DistStoreError is one
-            missing: list[int] = []
-            with contextlib.suppress(RuntimeError):
-                missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            if missing:
-                raise CannotRun(
-                    f"{names_of(missing)} did not reach {what!r} within {self.timeout_s:g} s",
-                    "look at the output of that rank, or give more time with --timeout",
-                ) from None
-            raise CannotRun(f"the ranks lost each other at {what!r}: {str(error).splitlines()[0]}") from None
+        deadline, before = time.monotonic() + self.timeout_s, self._progress()
+        while True:
+            try:
+                self.store.wait(keys, datetime.timedelta(seconds=min(self.timeout_s, PATIENCE_S)))
+            except RuntimeError as error:  # DistStoreError is one
+                try:
+                    missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+                    now = self._progress()
+                except RuntimeError:
+                    raise CannotRun(
+                        f"the ranks lost each other at {what!r}: {str(error).splitlines()[0]}"
+                    ) from None
+                if now != before:
+                    # The others work on: what counts is the time without progress.
+                    self.at(what)
+                    deadline, before = time.monotonic() + self.timeout_s, self._progress()
+                elif missing and time.monotonic() >= deadline:
+                    raise CannotRun(
+                        f"{names_of(missing)} did not reach {what!r} within {self.timeout_s:g} s",
+                        "look at the output of that rank, or give more time with --timeout",
+                    ) from None
+            else:
+                return
 
-    def gather(self, what: Any) -> list[Any]:  # noqa: ANN401 - any object that can be pickled
+    def _progress(self) -> list[bytes | None]:
+        """Return what the other ranks have noted of their progress."""
+        if self.store is None:
+            return []
+        others = [f"at/{rank}" for rank in range(self.size) if rank != self.rank]
+        return [self.store.get(key) if self.store.check([key]) else None for key in others]
+
+    def gather(self, what: Any) -> list[Any]:
         """Return every rank's object, in the order of ranks, on every rank."""
         if self.size == 1:
             return [what]
@@ -127,6 +148,16 @@ class World:
             dist.destroy_process_group()
         if self._watch is not None:
             self._watch.stop()
+
+
+def all_gather_into(out: torch.Tensor, part: torch.Tensor) -> None:
+    """Gather every rank's part into out; torch renamed the function."""
+    getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(out, part)
+
+
+def reduce_scatter_into(out: torch.Tensor, whole: torch.Tensor) -> None:
+    """Add the ranks' tensors up and keep this rank's part; torch renamed the function."""
+    getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)(out, whole)
 
 
 class _Watch(threading.Thread):
