@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from k25trace.workloads import machine, options, w4a16
-from k25trace.workloads.annotate import Annotator
+from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.experts import PATHS, Draw, Experts, expert_bytes, relative_error, scratch_bytes
 from k25trace.workloads.mla_attention import normal
 from k25trace.workloads.moe_routing import route
@@ -256,9 +256,10 @@ def main() -> int:
             bench.marlin_missing = error.message
     ceilings = measure_ceilings(world, annotator, bench.timing)
     alone = chosen.ranks == "1"
-    results = (
-        measure(bench, options.tokens(chosen.tokens), only, paths) if world.rank == 0 or not alone else []
-    )
+    results: list[Result] = []
+    with recording(world, annotator):
+        if world.rank == 0 or not alone:
+            results = measure(bench, options.tokens(chosen.tokens), only, paths)
     world.barrier("the other ranks")
     if alone:
         # The others were idle: their rows are rank 0's.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 from k25trace.workloads import machine, options
-from k25trace.workloads.annotate import Annotator
+from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.experts import relative_error
 from k25trace.workloads.results import Result, check_error, document, failures, guarded, publish
 from k25trace.workloads.shapes import Preset, linears, mla_core
@@ -31,11 +31,11 @@ Core = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, torch.Tensor |
 def core_matmul(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Attend by two matrix products and a softmax between them in float32."""
-    scores = (query @ key.transpose(-2, -1)).to(torch.float32) * scale
+    """Attend by two matrix products and a softmax between them; its sums are in float32 inside the kernel."""
+    scores = (query * scale) @ key.transpose(-2, -1)
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
-    return scores.softmax(-1).to(query.dtype) @ value
+    return scores.softmax(-1) @ value
 
 
 def core_sdpa(
@@ -307,11 +307,12 @@ def main() -> int:
     preset = options.preset(chosen)
     linears(preset, chosen.tp)
     ceilings = measure_ceilings(world, annotator, options.timing(chosen))
-    results = []
-    for context in options.tokens(chosen.context):
-        results += _decode(world, annotator, chosen, preset, context)
-        if chosen.prefill:
-            results.append(_prefill(world, annotator, chosen, preset, context))
+    results: list[Result] = []
+    with recording(world, annotator):
+        for context in options.tokens(chosen.context):
+            results += _decode(world, annotator, chosen, preset, context)
+            if chosen.prefill:
+                results.append(_prefill(world, annotator, chosen, preset, context))
     results.append(_flash_mla())
     publish(world, document(world, "mla_attention", chosen, results, before, ceilings), chosen)
     failed = failures(results)

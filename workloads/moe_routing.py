@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 from k25trace.workloads import machine, options, w4a16
-from k25trace.workloads.annotate import Annotator
+from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.experts import relative_error
 from k25trace.workloads.results import Result, check_error, document, publish
 from k25trace.workloads.shapes import Preset
-from k25trace.workloads.timing import Ceilings, time_calls
+from k25trace.workloads.timing import time_calls
 from k25trace.workloads.world import CannotRun, World, run
 
 from k25trace import ranges
@@ -155,11 +155,11 @@ def main() -> None:
         if chosen.vllm_ops is not None:
             raise
         missing = error.message
-    results = measure(world, annotator, chosen, preset, vllm=missing is None)
+    with recording(world, annotator):
+        results = measure(world, annotator, chosen, preset, vllm=missing is None)
     if missing is not None:
         results.append(Result(ranges.MOE_ROUTING, "vllm", {}, "float32", unavailable=missing))
-    ceilings: Ceilings | None = None
-    publish(world, document(world, "moe_routing", chosen, results, before, ceilings), chosen)
+    publish(world, document(world, "moe_routing", chosen, results, before), chosen)
     world.close()
 
 

@@ -7,6 +7,7 @@ barrier leaves no kernel in a trace, and one that fails can say which rank is mi
 import contextlib
 import datetime
 import os
+import pickle
 import sys
 import threading
 import time
@@ -61,7 +62,7 @@ class World:
     device: torch.device
     timeout_s: float
     store: dist.Store | None = None
-    _barriers: int = 0
+    _meetings: int = 0
     _watch: "_Watch | None" = field(default=None, repr=False)
 
     @property
@@ -91,11 +92,15 @@ class World:
         """
         self.at(what)
         self.synchronize()
+        self._meet(what, what.encode())
+
+    def _meet(self, what: str, brought: bytes) -> list[str]:
+        """Leave something in the store, and return the keys of what every rank left, once all have."""
         if self.store is None:
-            return
-        keys = [f"barrier/{self._barriers}/{rank}" for rank in range(self.size)]
-        self._barriers += 1
-        self.store.set(keys[self.rank], what)
+            return []
+        keys = [f"meeting/{self._meetings}/{rank}" for rank in range(self.size)]
+        self._meetings += 1
+        self.store.set(keys[self.rank], brought)
         deadline, before = time.monotonic() + self.timeout_s, self._progress()
         while True:
             try:
@@ -118,7 +123,7 @@ class World:
                         "look at the output of that rank, or give more time with --timeout",
                     ) from None
             else:
-                return
+                return keys
 
     def _progress(self) -> list[bytes | None]:
         """Return what the other ranks have noted of their progress."""
@@ -128,12 +133,12 @@ class World:
         return [self.store.get(key) if self.store.check([key]) else None for key in others]
 
     def gather(self, what: Any) -> list[Any]:
-        """Return every rank's object, in the order of ranks, on every rank."""
-        if self.size == 1:
+        """Return every rank's object, in the order of ranks, on every rank; through the store, not the devices."""
+        if self.store is None:
             return [what]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, what)
-        return found
+        keys = self._meet("an exchange", pickle.dumps(what))
+        # From this program's own processes.
+        return [pickle.loads(self.store.get(key)) for key in keys]  # noqa: S301
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Add a tensor up over the ranks, in place."""
