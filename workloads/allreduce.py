@@ -1,10 +1,11 @@
 """Collectives alone: sizes as nccl-tests measures them, and the burst of small all-reduces of a decode step.
 
-algbw = S / t and busbw = algbw · f are nccl-tests' (S of a gather or scatter is the whole array). Times are of one call:
-an iteration is ``-m`` calls, or a whole burst, divided by the calls in it; the slowest rank counts.
+algbw = S / t and busbw = algbw · f are nccl-tests' (S of a gather or scatter is the whole array). Times are
+of one call: an iteration is ``-m`` calls, or a whole burst, divided by the calls in it; the slowest rank
+counts.
 
-Settings of NCCL are read when a process starts it, so ``--sweep`` starts torchrun anew for each combination of them; it
-is run without torchrun itself, with ``--nproc``.
+Settings of NCCL are read when a process starts it, so ``--sweep`` starts torchrun anew for each combination
+of them; it is run without torchrun itself, with ``--nproc``.
 """
 
 import argparse
@@ -24,7 +25,6 @@ import torch
 import torch.distributed as dist
 from k25trace.workloads import machine, options
 from k25trace.workloads.annotate import Annotator, recording
-from k25trace.workloads.machine import Snapshot
 from k25trace.workloads.mla_attention import normal
 from k25trace.workloads.results import SCHEMA, Result, document, publish, table, writable, write
 from k25trace.workloads.shapes import Preset, bus_factor, collectives, linears
@@ -43,6 +43,9 @@ LINKS = {
 }
 """Bytes a second of a GPU's links in one direction, by a part of its name, from vendors' figures."""
 
+Measured = tuple[list[int], list[int], int]
+"""Nanoseconds of each iteration on this rank, when each began on the host's clock, and how well we know."""
+
 OPERATIONS = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER}
 ONE_SHOT = "one_shot"
 PATTERN = 7
@@ -50,7 +53,7 @@ PATTERN = 7
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that ``8``, ``14K``, ``1M`` or ``1G`` names, in powers of 1,024 as nccl-tests has it."""
+    """Return the bytes that ``8``, ``14K``, ``1M`` or ``1G`` names: powers of 1,024, as in nccl-tests."""
     scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
     digits = text if scale == 1 else text[:-1]
     if not digits.isdigit() or int(digits) == 0:
@@ -131,7 +134,7 @@ class Operation:
         else:
             expected = total
         wrong = int((self.out != expected.to(self.out.dtype)).sum())
-        # All-reduce works in place: summing it again and again would overflow, so calls that are timed add zeros.
+        # All-reduce works in place: sums of sums would overflow, so the calls that are timed add zeros.
         if self.kind == "all_reduce":
             self.out.zero_()
         return sum(self.world.gather(wrong))
@@ -168,8 +171,8 @@ def iterate(
     warmup: int,
     *,
     graph: bool,
-) -> tuple[list[int], list[int], int]:
-    """Return each iteration's nanoseconds on this rank, when each began on the host's clock, and its uncertainty."""
+) -> Measured:
+    """Return each iteration's nanoseconds on this rank, when each began, and how well that is known."""
     world.barrier(label)
     for _ in range(max(1, warmup)):
         once()
@@ -230,7 +233,7 @@ class Bench:
         operation: str,
         size: int,
         calls: int,
-        measured: Any,
+        measured: Measured,
     ) -> Result:
         """Return a row: the slowest rank's time of one call, bandwidths, and the skew of the starts."""
         lasted, arrived, uncertainty = measured
@@ -279,7 +282,8 @@ class Bench:
 
     def _size(self, kind: str, size: int) -> Result:
         chosen, graph = self.chosen, bool(self.chosen.cudagraph) and self.world.cuda
-        variant = f"{'symmetric memory' if kind == ONE_SHOT else self.world.backend}, {'graph' if graph else 'eager'}"
+        library = "symmetric memory" if kind == ONE_SHOT else self.world.backend
+        variant = f"{library}, {'graph' if graph else 'eager'}"
         what = name(OPERATIONS.get(kind, ALLREDUCE))
         try:
             operation = Operation(self.world, kind, size, self.dtype)
@@ -301,7 +305,7 @@ class Bench:
         return row
 
     def bursts(self) -> list[Result]:
-        """Measure the all-reduces of a decode step one after another: those of the layers, and all with the gather."""
+        """Measure the all-reduces of a decode step in a row: those of the layers, and all with the gather."""
         results = []
         for tokens in options.tokens(self.chosen.tokens):
             step = collectives(self.preset, self.world.size, tokens)
@@ -368,7 +372,7 @@ class Bench:
             for index in range(count):
                 torch.matmul(x, weights[index % 4], out=out)
 
-        # Enough of them to outlast the burst, which is measured beside them: not more than the queue of launches holds.
+        # Enough of them to outlast the burst that is measured beside them.
         count = 4 * calls
         gemms(8)
         world.synchronize()
@@ -396,7 +400,7 @@ class Bench:
         layers: Callable[[], None],
         gemms: Callable[[], None],
         between: Callable[[], None],
-    ) -> tuple[list[int], list[int], int]:
+    ) -> Measured:
         """Return the burst's own times, with events inside the work that is run beside it."""
         world, chosen = self.world, self.chosen
         if side is None:
@@ -463,7 +467,7 @@ def _parser() -> argparse.ArgumentParser:
         "--sweep",
         action="append",
         metavar="NAME=V,...",
-        help="run once for each value, such as NCCL_PROTO=LL,Simple; several: every combination; an empty value: unset",
+        help="run for each value, such as NCCL_PROTO=LL,Simple; of several, every combination; empty: unset",
     )
     sweep.add_argument("--nproc", type=options.positive, metavar="N", help="ranks that --sweep starts")
     return parser
@@ -571,7 +575,7 @@ def main() -> int:
     world, annotator = options.begin(chosen)
     if world.size < 2:
         raise UsageError("a collective needs at least 2 ranks", "torchrun --nproc-per-node N -m ...")
-    before: Snapshot = machine.look_before(world, chosen.on_dirty)
+    before = machine.look_before(world, chosen.on_dirty)
     bench = Bench(world, annotator, chosen, options.preset(chosen))
     results: list[Result] = []
     with recording(world, annotator):

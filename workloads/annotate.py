@@ -1,7 +1,7 @@
 """NVTX ranges of the domain ``k25``, cheap enough to leave on, and the recording of a profiler.
 
-Python's ``nvtx`` up to 0.2.11 emits what Nsight Systems of any age records; later ones call functions that 2023.4
-does not know. Without it, `torch.cuda.nvtx` is used, which has no domains. ``off`` emits nothing.
+Python's ``nvtx`` up to 0.2.11 emits what Nsight Systems of any age records; later ones call functions that
+2023.4 does not know. Without it, `torch.cuda.nvtx` is used, which has no domains. ``off`` emits nothing.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class Annotator:
         with self(ranges.RANK, rank):
             pass
 
-    def cost_ns(self, pairs: int = 2000) -> int:
+    def cost_ns(self, pairs: int = 500) -> int:
         """Return what entering and leaving one range costs the host now, by measurement."""
         span = self(ranges.BENCH, part="range_cost")
         began = time.perf_counter_ns()
@@ -99,12 +99,12 @@ class Annotator:
 def recording(world: World, annotator: Annotator) -> Iterator[None]:
     """Open and close the profiler's capture range around a block (``--capture-range=cudaProfilerApi``).
 
-    All ranks under one profiler share one recording: the first to start opens it and the first to stop ends it for
-    everyone. So they meet before both. The rank label is the first event inside.
+    All ranks under one profiler share one recording: the first to start opens it and the first to stop ends
+    it for everyone. So they meet before both. The rank label is the first event inside.
     """
     world.barrier("the start of the recording")
     if world.cuda:
-        torch.cuda.cudart().cudaProfilerStart()
+        torch.cuda.profiler.start()
     annotator.label(world.rank)
     world.barrier("the recording")
     try:
@@ -112,5 +112,5 @@ def recording(world: World, annotator: Annotator) -> Iterator[None]:
     finally:
         world.barrier("the end of the recording")
         if world.cuda:
-            torch.cuda.cudart().cudaProfilerStop()
+            torch.cuda.profiler.stop()
         world.barrier("after the recording")

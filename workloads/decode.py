@@ -1,10 +1,12 @@
 """A decode step: L layers of attention, routing, experts and all-reduces, eager and as a CUDA graph.
 
-The step is whole: embedding, layers, head, gather of the logits, and the choice of the next token, which the next step
-begins with. Tensor parallelism is the number of ranks. The position does not advance: every step does the same work.
+The step is whole: embedding, layers, head, gather of the logits, and the choice of the next token, which
+the next step begins with. Tensor parallelism is the number of ranks. The position does not advance: every
+step does the same work.
 """
 
 import argparse
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -26,7 +28,6 @@ from k25trace.workloads.mla_attention import CORES, TOLERANCE, Attention, normal
 from k25trace.workloads.moe_routing import route, routing_error
 from k25trace.workloads.results import Result, check_error, document, publish
 from k25trace.workloads.shapes import (
-    BF16_BYTES,
     Preset,
     collectives,
     linears,
@@ -59,6 +60,7 @@ from k25trace.units import format_ns, parse_ns
 
 SPARE_BYTES = 3 << 30
 """GPU memory left to CUDA, NCCL, graphs and activations."""
+CPU_SPARE_BYTES = 64 << 20
 HEAD_CHUNK = 8192
 
 
@@ -77,11 +79,18 @@ def layer_bytes(preset: Preset, ranks: int, path: str, requests: int, context: i
 
 
 def layers_that_fit(
-    preset: Preset, ranks: int, path: str, requests: int, context: int, tokens: int, free_bytes: int
+    preset: Preset,
+    ranks: int,
+    path: str,
+    requests: int,
+    context: int,
+    tokens: int,
+    free_bytes: int,
+    spare_bytes: int = SPARE_BYTES,
 ) -> int:
     """Return how many layers fit into so much memory, the dense ones first."""
     need = layer_bytes(preset, ranks, path, requests, context)
-    left = free_bytes - SPARE_BYTES - need["once"] - scratch_bytes(preset, ranks, path, tokens)
+    left = free_bytes - spare_bytes - need["once"] - scratch_bytes(preset, ranks, path, tokens)
     fitting = 0
     while fitting < preset.layers:
         left -= need["dense" if fitting < preset.dense_layers else "moe"]
@@ -155,7 +164,8 @@ class Moe:
     def reference(self, x: torch.Tensor) -> torch.Tensor:
         """Return the same in float64 for bf16 x, with the experts that the router chose.
 
-        Two scores that are nearly equal may swap in bf16, so the choice is checked apart, on the router's own logits.
+        Two scores that are nearly equal may swap in bf16, so the choice is checked apart, on the router's
+        own logits.
         """
         weights, ids = self.route(x)
         wide = x.to(torch.float64)
@@ -338,7 +348,7 @@ def _delay(world: World, chosen: argparse.Namespace) -> Callable[[], None] | Non
 def _loop(
     world: World, annotator: Annotator, kind: str, count: int, once: Callable[[], None]
 ) -> tuple[list[int], int]:
-    """Return the time of each step, and of all of them by the host's clock. Nothing synchronises in between."""
+    """Return the time of each step, and of all by the host's clock. Nothing synchronises in between."""
     if count == 0:
         return [], 0
     world.barrier(f"{count} times {kind}")
@@ -355,8 +365,8 @@ def _loop(
     world.synchronize()
     wall = time.perf_counter_ns() - moments[0]
     if events:
-        return [elapsed_ns(a, b) for a, b in zip(events, events[1:], strict=False)], wall
-    return [b - a for a, b in zip(moments, moments[1:], strict=False)], wall
+        return [elapsed_ns(a, b) for a, b in itertools.pairwise(events)], wall
+    return [b - a for a, b in itertools.pairwise(moments)], wall
 
 
 def _capture(world: World, annotator: Annotator, decoder: Decoder) -> "torch.cuda.CUDAGraph | None":
@@ -374,7 +384,8 @@ def measure(
 ) -> list[Result]:
     """Return the steps' times: eager and replayed, inside the recording and after it.
 
-    The recording begins before the graph is captured, so that the ranges around each node's capture are in it.
+    The recording begins before the graph is captured, so that the ranges around each node's capture are in
+    it.
     """
     for _ in range(chosen.warmup):
         decoder.step()
@@ -442,7 +453,8 @@ def _fit(world: World, chosen: argparse.Namespace, preset: Preset) -> int:
         # All ranks share the machine's memory.
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // world.local_size
     free = min(world.gather(free))
-    fitting = layers_that_fit(*arguments, tokens, free)
+    spare = SPARE_BYTES if world.cuda else CPU_SPARE_BYTES
+    fitting = layers_that_fit(*arguments, tokens, free, spare)
     wanted = chosen.layers or fitting
     if wanted > preset.layers:
         raise UsageError(f"{preset.name} has {preset.layers} layers, not {wanted}")
@@ -454,10 +466,11 @@ def _fit(world: World, chosen: argparse.Namespace, preset: Preset) -> int:
             + dense * need["dense"]
             + (max(wanted, 1) - dense) * need["moe"]
             + scratch_bytes(preset, world.size, chosen.path, tokens)
-            + SPARE_BYTES
+            + spare
         )
         raise CannotRun(
-            f"not enough memory: {max(wanted, 1)} layers need {total:,} B on each rank, and {free:,} B are free",
+            f"not enough memory: {max(wanted, 1)} layers need {total:,} B on each rank, and {free:,} B"
+            " are free",
             f"--layers {fitting} is the most that fits, at this M and context, on {world.size} ranks"
             if fitting
             else "use more ranks, or a smaller -M or --context",
@@ -538,7 +551,6 @@ def main() -> None:
         "stands_in": "elementwise dequantisation of INT4 stands in for NVFP4"
         if chosen.path == "cast"
         else None,
-        "element_bytes": BF16_BYTES,
     }
     found = document(world, "decode", chosen, results, before, extra=extra)
     publish(world, found, chosen)

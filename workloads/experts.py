@@ -4,9 +4,10 @@ The weights are the same numbers in all of them: drawn expert by expert from see
 reference can draw any expert again.
 
 - ``marlin``: vLLM's Marlin MoE kernels read INT4 (what serves Kimi-K2.5);
-- ``int4pack``: torch's own W4A16 kernel, which is dense: the routed rows' weights are gathered, and each row is a call;
-- ``cast``: the routed rows' weights are gathered and dequantised by elementwise kernels, then multiplied in bf16. It
-  stands in for NVFP4 weights on a path without fused kernels;
+- ``int4pack``: torch's own W4A16 kernel, which is dense: the routed rows' weights are gathered, and each
+  row is a call;
+- ``cast``: the routed rows' weights are gathered and dequantised by elementwise kernels, then multiplied in
+  bf16. It stands in for NVFP4 weights on a path without fused kernels;
 - ``bf16``: bf16 weights, as a grouped GEMM where torch has one for this GPU, else gathered and multiplied.
 """
 
@@ -206,7 +207,7 @@ class Experts:
 
 
 def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return ‖out − reference‖ / ‖reference‖; infinite if out holds what is no number."""
+    """Return ‖out - reference‖ / ‖reference‖; infinite if out holds what is no number."""
     if not bool(torch.isfinite(out).all()):
         return float("inf")
     wide = reference.to(torch.float64)

@@ -1,11 +1,12 @@
-"""Every matrix product of a decode step alone: dense ones in bf16, experts in four ways of reading their weights.
+"""Every matrix product of a decode step alone: dense ones in bf16, experts in four ways of reading weights.
 
-- ``bf16``: the bf16 product (cuBLAS), for the weights that a step holds in bf16, and for one expert as a comparison;
-- ``cast``: INT4 weights dequantised by elementwise kernels, then a bf16 product. It stands in for NVFP4 weights on a
-  path without fused kernels;
+- ``bf16``: the bf16 product (cuBLAS), for the weights that a step holds in bf16, and for one expert as a
+  comparison;
+- ``cast``: INT4 weights dequantised by elementwise kernels, then a bf16 product. It stands in for NVFP4
+  weights on a path without fused kernels;
 - ``int4pack``: torch's own W4A16 kernel;
-- ``marlin``: vLLM's Marlin kernel, for one expert as a dense product; ``experts`` rows have all of a layer's experts and
-  the routing of a step.
+- ``marlin``: vLLM's Marlin kernel, for one expert as a dense product; ``experts`` rows have all of a
+  layer's experts and the routing of a step.
 """
 
 import argparse
@@ -110,11 +111,11 @@ def quantized(bench: Bench, linear: Linear, tokens: int, path: str) -> Result:
         generator, device = bench.generator(), bench.world.device
         x = bench.rows(tokens, linear.k)
         calls: list[Multiply] = []
-        exact = None
+        exact = x.new_empty(0, dtype=torch.float64)
         for _ in range(copies):
             q = w4a16.random_q(linear.k, linear.n, generator, device)
             scales = w4a16.random_scales(linear.k, linear.n, generator, device)
-            if exact is None:
+            if not calls:
                 exact = x.to(torch.float64) @ w4a16.dequantized(q, scales)
             calls.append(_multiply(bench, path, q, scales, tokens))
         result.error = relative_error(calls[0](x), exact)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from k25trace.workloads.world import CannotRun, World
+from torch.cuda.nccl import version as nccl_version
 
 from k25trace import __version__
 
@@ -95,7 +96,7 @@ def topology(world: World) -> str | None:
         return None
     try:
         done = subprocess.run(
-            ["nvidia-smi", "topo", "-m"],
+            ["nvidia-smi", "topo", "-m"],  # noqa: S607 - the driver's tool, wherever it lies
             capture_output=True,
             text=True,
             check=False,
@@ -111,7 +112,7 @@ def versions() -> dict[str, str | None]:
     """Return the versions of what the results depend on."""
     nccl = None
     if torch.cuda.is_available() and torch.distributed.is_nccl_available():
-        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+        nccl = ".".join(map(str, nccl_version()))
     return {
         "k25trace": __version__,
         "python": platform.python_version(),

@@ -1,8 +1,8 @@
 """Multi-head latent attention: the decode step of one layer in absorbed form, and the prefill form.
 
-Absorbed: the query is brought into the latent space (``w_uk``), attends to the cache there as to a single head of width
-``kv_lora + qk_rope``, and is brought back (``w_uv``). All heads and new tokens of a request are the rows of one query, so
-the cache is read once and never repeated for heads.
+Absorbed: the query is brought into the latent space (``w_uk``), attends to the cache there as to a single
+head of width ``kv_lora + qk_rope``, and is brought back (``w_uv``). All heads and new tokens of a request
+are the rows of one query, so the cache is read once and never repeated for heads.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def normal(rows: int, columns: int, generator: torch.Generator, batch: int | Non
 
 
 def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """Return the rotary embedding of x [T, ..., rope] at positions with these cosines and sines [T, rope/2]."""
+    """Return the rotary embedding of x [T, ..., rope] for cosines and sines [T, rope/2] of its positions."""
     while cosine.dim() < x.dim():
         cosine, sine = cosine.unsqueeze(1), sine.unsqueeze(1)
     even, odd = x[..., ::2], x[..., 1::2]
@@ -115,7 +115,7 @@ class Attention:
             self._mask = (torch.arange(context, device=device) <= last.unsqueeze(1))[None, None]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part of the attention output [T, hidden] of normed x [T, hidden]; writes the cache."""
+        """Return this rank's part of the output [T, hidden] for normed x [T, hidden]; writes the cache."""
         p, tokens = self.preset, len(x)
         with self._a(MLA_ATTENTION):
             with self._a(GEMM, part="qkv_a"):
@@ -143,7 +143,7 @@ class Attention:
                 return out.reshape(tokens, -1) @ self.w_o
 
     def core(self, absorbed: torch.Tensor, rope: torch.Tensor) -> torch.Tensor:
-        """Return attention over the cache, [T, heads, kv_lora], of the two parts of the query [T, heads, ...]."""
+        """Return attention over the cache, [T, heads, kv_lora], for the query's two parts [T, heads, ...]."""
         query = torch.cat([absorbed, rope], dim=-1).view(self.requests, 1, -1, self.preset.latent)
         key = self.cache.unsqueeze(1)
         out = self._core(query, key, key[..., : self.preset.kv_lora], self._scale, self._mask)

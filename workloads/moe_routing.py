@@ -1,8 +1,8 @@
 """Which experts a token goes to: the routing of a mixture of experts, in torch and by vLLM's operators.
 
-Sigmoid of the logits; a correction bias added for the choice alone; of ``groups`` groups the ``top_groups`` best (by their
-two best experts); the top k of those; their sigmoids, renormalised and scaled, as weights. Then routed rows are sorted by
-expert for the grouped GEMMs.
+Sigmoid of the logits; a correction bias added for the choice alone; of ``groups`` groups the ``top_groups``
+best (by their two best experts); the top k of those; their sigmoids, renormalised and scaled, as weights.
+Then routed rows are sorted by expert for the grouped GEMMs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SIGMOID = 1
 
 
 def route(logits: torch.Tensor, bias: torch.Tensor, preset: Preset) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return weights (of the logits' dtype) and ids (int32), [M, top_k] each, of float logits [M, experts]."""
+    """Return weights (of the logits' dtype) and ids (int32), [M, top_k] each, for logits [M, experts]."""
     scores = logits.sigmoid()
     choice = scores + bias
     if preset.groups > 1:

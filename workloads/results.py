@@ -41,7 +41,7 @@ class Result:
     bytes, flops
         The least that one call must move and compute on one rank.
     error, tolerance
-        ‖out − reference‖ / ‖reference‖ against float64, and what was allowed.
+        ‖out - reference‖ / ‖reference‖ against float64, and what was allowed.
     unavailable
         Why it was not measured; None if it was.
     extra

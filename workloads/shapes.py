@@ -1,8 +1,8 @@
 """The models' dimensions, and what follows from them: shapes, bytes and FLOPs of one decode step on one rank.
 
 Plain arithmetic; torch is not needed. The layout is vLLM's: attention split by heads, MLPs by their
-intermediate width, ``fused_qkv_a`` and router replicated, embedding and ``lm_head`` split by vocabulary, experts not
-spread over ranks (each rank holds a slice of every expert).
+intermediate width, ``fused_qkv_a`` and router replicated, embedding and ``lm_head`` split by vocabulary,
+experts not spread over ranks (each rank holds a slice of every expert).
 """
 
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ KIMI_K25 = Preset(
     dense_width=18432,
     vocabulary=163840,
     norm_epsilon=1e-5,
-    source="KimiK2Provider of NVIDIA Megatron-Bridge; text_config of moonshotai/Kimi-K2.6 as checked by pegainfer",
+    source="KimiK2Provider of NVIDIA Megatron-Bridge; text_config of Kimi-K2.6 as checked by pegainfer",
 )
 DEEPSEEK_V3 = Preset(
     name="deepseek-v3",
@@ -138,7 +138,7 @@ GLM_5 = Preset(
     dense_width=12288,
     vocabulary=154880,
     norm_epsilon=1e-5,
-    source="config.json of unsloth/GLM-5 (its sparse-attention indexer is left out); glm_moe_dsa of NeMo AutoModel",
+    source="config.json of unsloth/GLM-5 (sparse-attention indexer left out); glm_moe_dsa of NeMo AutoModel",
 )
 TINY = Preset(
     name="tiny",
@@ -255,15 +255,15 @@ ROUTED = ("experts_w13", "experts_w2")
 
 
 def experts_hit(preset: Preset, tokens: int) -> float:
-    """Return how many experts of a layer ``tokens`` tokens are sent to if routing is uniform: E(1 − (1 − k/E)^M).
+    """Return how many experts of a layer M tokens are sent to if routing is uniform.
 
-    Real routing is skewed, and hits fewer.
+    E(1 - (1 - k/E)^M). Real routing is skewed, and hits fewer.
     """
     return preset.experts * (1 - (1 - preset.top_k / preset.experts) ** tokens)
 
 
 def weight_bytes(preset: Preset, ranks: int, tokens: int) -> dict[str, float]:
-    """Return the bytes of weights that a step reads on one rank, by linear; routed experts as `experts_hit` says."""
+    """Return the bytes of weights that a step reads on one rank, by linear; experts as `experts_hit` says."""
     hit = experts_hit(preset, tokens)
     return {
         key: one.calls * one.weight_bytes * (hit if one.routed else 1)
@@ -282,8 +282,8 @@ class Core:
 def mla_core(preset: Preset, ranks: int, requests: int, context: int, queries: int = 1) -> Core:
     """Return FLOPs and KV bytes of one layer's attention over a context.
 
-    Per request and query 2 · heads/N · (latent + kv_lora) · context FLOP, and 2 · latent · context B of cache, which
-    every rank reads whole: the latent is one head.
+    Per request and query 2 · heads/N · (latent + kv_lora) · context FLOP, and 2 · latent · context B of
+    cache, which every rank reads whole: the latent is one head.
     """
     divided(preset, ranks)
     heads = preset.heads // ranks
@@ -295,7 +295,7 @@ def mla_core(preset: Preset, ranks: int, requests: int, context: int, queries: i
 
 @dataclass(frozen=True)
 class Collective:
-    """One kind of collective of a step. ``payload_bytes`` is a call's S on one rank (gathers: what it puts in)."""
+    """One kind of collective of a step. ``payload_bytes`` is a call's S on one rank (a gather's part)."""
 
     range: str
     operation: str
@@ -304,7 +304,7 @@ class Collective:
 
 
 def collectives(preset: Preset, ranks: int, tokens: int) -> list[Collective]:
-    """Return the collectives of a decode step of ``tokens`` tokens: 2 all-reduces a layer, 1 more, and 1 gather."""
+    """Return the collectives of a decode step of so many tokens: 2 all-reduces a layer, 1 more, a gather."""
     divided(preset, ranks)
     hidden = tokens * preset.hidden * BF16_BYTES
     return [

@@ -42,8 +42,8 @@ def cache_bytes(world: World) -> int:
 def copies_for(world: World, one_bytes: int, spare_bytes: int | None = None) -> int:
     """Return how many copies of an operand of ``one_bytes`` cycle through more than twice the cache.
 
-    A weight read again and again from L2 would be faster than any model can be. Never more than ``spare_bytes``
-    hold, nor than 64.
+    A weight read again and again from L2 would be faster than any model can be. Never more than
+    ``spare_bytes`` hold, nor than 64.
     """
     wanted = 2 * cache_bytes(world) // max(1, one_bytes) + 2
     if spare_bytes is not None:
@@ -58,7 +58,7 @@ def elapsed_ns(start: torch.cuda.Event, end: torch.cuda.Event) -> int:
 
 @dataclass(frozen=True)
 class Timing:
-    """How to time: samples of ``calls`` calls each after ``warmup`` ones, as a CUDA graph or launched one by one."""
+    """How to time: samples of ``calls`` calls each after ``warmup``, as a CUDA graph or one by one."""
 
     samples: int = 20
     warmup: int = 3
@@ -75,9 +75,9 @@ def time_calls(
 ) -> list[int]:
     """Return the nanoseconds of one call in each sample; ``call(i)`` works on the i-th copy of its operands.
 
-    A sample is ``calls`` calls between two events, in one range ``bench.LABEL``, and its time is divided by them: on a
-    GPU as replays of a CUDA graph unless ``timing`` says otherwise, so that the host's launches are not timed.
-    Nothing synchronises inside. On a CPU the host's clock is read.
+    A sample is ``calls`` calls between two events, in one range ``bench.LABEL``, and its time is divided by
+    them: on a GPU as replays of a CUDA graph unless ``timing`` says otherwise, so that the host's launches
+    are not timed. Nothing synchronises inside. On a CPU the host's clock is read.
     """
     world.at(f"the timing of {label}")
     calls = max(1, timing.calls)
@@ -123,7 +123,7 @@ def time_calls(
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What this device reached in this run: a copy (bytes read and written) and a bf16 matrix product, a second."""
+    """What the device reached in this run: bytes read and written by a copy, bf16 FLOPs; a second."""
 
     copy_bytes_per_s: float
     matmul_flops_per_s: float

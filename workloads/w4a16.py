@@ -1,15 +1,18 @@
 """Weights of four bits: their layouts, and the kernels that read them.
 
-A weight of K x N is INT4 with a bf16 scale for each 32 rows of a column (compressed-tensors' ``pack-quantized``,
-symmetric): w = (q - 8) · scale with q in 0..15, which vLLM calls ``uint4b8``. Three layouts of the same numbers:
+A weight of K x N is INT4 with a bf16 scale for each 32 rows of a column (compressed-tensors'
+``pack-quantized``, symmetric): w = (q - 8) · scale with q in 0..15, which vLLM calls ``uint4b8``. Three
+layouts of the same numbers:
 
 - *plain*: uint8 [K/2, N]; row r holds q of row r in its low nibble and q of row r + K/2 in its high one;
 - *int4pack*: what ``aten::_weight_int4pack_mm`` reads;
-- *marlin*: int32 [K/16, 2N] in tiles of 16 x 16, as vLLM's Marlin kernels read it, scales permuted to match. The order
-  is that of ``marlin_utils_test.py`` in vLLM.
+- *marlin*: int32 [K/16, 2N] in tiles of 16 x 16, as vLLM's Marlin kernels read it, scales permuted to
+  match. The order is that of ``marlin_utils_test.py`` in vLLM.
 """
 
+import contextlib
 import functools
+import importlib
 from pathlib import Path
 
 import torch
@@ -34,7 +37,7 @@ def random_scales(k: int, n: int, generator: torch.Generator, device: torch.devi
 
 
 def dequantized(q: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Return the weight [K, N] that q and scales stand for: the definition that every path is checked against."""
+    """Return the weight [K, N] that q and scales stand for: what every path is checked against."""
     return (q.to(dtype) - ZERO) * scales.to(dtype).repeat_interleave(GROUP_SIZE, dim=0)
 
 
@@ -50,8 +53,8 @@ def pack_plain(q: torch.Tensor) -> torch.Tensor:
 def dequantize_elementwise(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Return the bf16 weights [..., K, N] of plain ones, by elementwise kernels alone.
 
-    The unfused path: nibbles to float32 (a cast), times the scale in float32, to bf16 (a cast). Each weight is written
-    and read several times before a GEMM sees it.
+    The unfused path: nibbles to float32 (a cast), times the scale in float32, to bf16 (a cast). Each weight
+    is written and read several times before a GEMM sees it.
     """
     *batch, half, n = packed.shape
     wide = torch.empty((*batch, 2 * half, n), dtype=torch.float32, device=packed.device)
@@ -172,13 +175,12 @@ def load_vllm_ops(path: Path | None) -> None:
                 "it has to be built for the same torch and CUDA; " + hint,
             ) from None
     else:
-        try:
-            import vllm._moe_C  # type: ignore[import-not-found]
-        except ImportError:
-            try:
-                import vllm._moe_C_stable_libtorch  # type: ignore[import-not-found]
-            except ImportError:
-                raise CannotRun("vLLM's operators are not here: vllm is not installed", hint) from None
+        for module in ("vllm._moe_C", "vllm._moe_C_stable_libtorch"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+                break
+        else:
+            raise CannotRun("vLLM's operators are not here: vllm is not installed", hint)
     missing = [name for name in _WANTED if not hasattr(torch.ops._moe_C, name)]
     if missing:
         raise CannotRun(f"{path or 'vllm'} has no {', '.join(missing)}", hint)
@@ -225,7 +227,7 @@ class MarlinMoe:
         *,
         second: bool,
     ) -> torch.Tensor:
-        """Return routed rows times their experts' weights: the first of a MoE, or the second, times route weights."""
+        """Return routed rows times their experts' weights; the second times the route weights, too."""
         rows, k, n = x.shape[0], 16 * weight.shape[1], weight.shape[2] // 2
         return self._ops.moe_wna16_marlin_gemm(
             x,

@@ -1,10 +1,9 @@
 """Where a workload runs: ranks, devices, the process group, and what happens when a rank is missing.
 
-Started by torchrun, or as a single process. Hosts synchronise through torch's store, not through collectives: a
-barrier leaves no kernel in a trace, and one that fails can say which rank is missing.
+Started by torchrun, or as a single process. Hosts synchronise through torch's store, not through
+collectives: a barrier leaves no kernel in a trace, and one that fails can say which rank is missing.
 """
 
-import contextlib
 import datetime
 import os
 import pickle
@@ -20,7 +19,7 @@ import torch.distributed as dist
 
 from k25trace.errors import K25TraceError, UsageError
 
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 """How long a barrier waits before it looks whether the others still make progress."""
 
 
@@ -92,32 +91,35 @@ class World:
         """
         self.at(what)
         self.synchronize()
-        self._meet(what, what.encode())
+        self._meet(what, what)
 
-    def _meet(self, what: str, brought: bytes) -> list[str]:
+    def _meet(self, what: str, brought: str) -> list[str]:
         """Leave something in the store, and return the keys of what every rank left, once all have."""
         if self.store is None:
             return []
         keys = [f"meeting/{self._meetings}/{rank}" for rank in range(self.size)]
         self._meetings += 1
         self.store.set(keys[self.rank], brought)
-        deadline, before = time.monotonic() + self.timeout_s, self._progress()
+        deadline = time.monotonic() + self.timeout_s
+        before: dict[int, bytes | None] = {}
         while True:
+            left = max(0.1, deadline - time.monotonic())
             try:
-                self.store.wait(keys, datetime.timedelta(seconds=min(self.timeout_s, PATIENCE_S)))
+                self.store.wait(keys, datetime.timedelta(seconds=min(left, PATIENCE_S)))
             except RuntimeError as error:  # DistStoreError is one
                 try:
                     missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-                    now = self._progress()
+                    now = {rank: self._progress(rank) for rank in missing}
                 except RuntimeError:
                     raise CannotRun(
                         f"the ranks lost each other at {what!r}: {str(error).splitlines()[0]}"
                     ) from None
-                if now != before:
-                    # The others work on: what counts is the time without progress.
+                if any(now[rank] != before.get(rank) for rank in missing if rank in before):
+                    # Those that are missing work on: what counts is the time without progress.
                     self.at(what)
-                    deadline, before = time.monotonic() + self.timeout_s, self._progress()
-                elif missing and time.monotonic() >= deadline:
+                    deadline = time.monotonic() + self.timeout_s
+                before = now
+                if missing and time.monotonic() >= deadline:
                     raise CannotRun(
                         f"{names_of(missing)} did not reach {what!r} within {self.timeout_s:g} s",
                         "look at the output of that rank, or give more time with --timeout",
@@ -125,20 +127,18 @@ class World:
             else:
                 return keys
 
-    def _progress(self) -> list[bytes | None]:
-        """Return what the other ranks have noted of their progress."""
-        if self.store is None:
-            return []
-        others = [f"at/{rank}" for rank in range(self.size) if rank != self.rank]
-        return [self.store.get(key) if self.store.check([key]) else None for key in others]
+    def _progress(self, rank: int) -> bytes | None:
+        """Return what another rank has noted of its progress."""
+        key = f"at/{rank}"
+        return self.store.get(key) if self.store is not None and self.store.check([key]) else None
 
-    def gather(self, what: Any) -> list[Any]:
-        """Return every rank's object, in the order of ranks, on every rank; through the store, not the devices."""
+    def gather(self, what: Any) -> list[Any]:  # noqa: ANN401 - any object that can be pickled
+        """Return every rank's object, in the order of ranks, on every rank; through the store."""
         if self.store is None:
             return [what]
-        keys = self._meet("an exchange", pickle.dumps(what))
+        keys = self._meet("an exchange", pickle.dumps(what).hex())
         # From this program's own processes.
-        return [pickle.loads(self.store.get(key)) for key in keys]  # noqa: S301
+        return [pickle.loads(bytes.fromhex(self.store.get(key).decode())) for key in keys]  # noqa: S301
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Add a tensor up over the ranks, in place."""
@@ -147,7 +147,7 @@ class World:
         return tensor
 
     def close(self) -> None:
-        """Leave the process group. CUDA graphs that captured NCCL must be gone: destroying it hangs otherwise."""
+        """Leave the process group. Graphs that captured NCCL must be gone: it hangs otherwise."""
         if self.size > 1 and dist.is_initialized():
             self.barrier("the end")
             dist.destroy_process_group()
@@ -168,9 +168,10 @@ def reduce_scatter_into(out: torch.Tensor, whole: torch.Tensor) -> None:
 class _Watch(threading.Thread):
     """Ends the process if it makes no progress: a rank stuck in a collective cannot end itself."""
 
-    def __init__(self, world: World, reach: Callable[[], dist.Store]) -> None:
+    def __init__(self, world: World, store: "dist.Store | None") -> None:
+        # A connection of its own: that of the world may be waiting when it is needed.
         super().__init__(daemon=True)
-        self._world, self._reach = world, reach
+        self._world, self._store = world, store
         self._lock = threading.Lock()
         self._count, self._what, self._since = 0, "start", time.monotonic()
         self._ended = threading.Event()
@@ -193,16 +194,18 @@ class _Watch(threading.Thread):
                 late, count, what = time.monotonic() - self._since, self._count, self._what
             if late > limit:
                 say(
-                    f"error: rank {self._world.rank}: no progress for {late:.0f} s in {what!r}{self._behind(count)}"
+                    f"error: rank {self._world.rank}: no progress for {late:.0f} s in {what!r}"
+                    f"{self._behind(count)}"
                 )
                 say("hint: look at the output of the other ranks, or give more time with --timeout")
+                _linger()
                 os._exit(CannotRun.exit_code)
 
     def _behind(self, count: int) -> str:
-        if self._world.size == 1:
+        store = self._store
+        if store is None:
             return ""
         try:
-            store = self._reach()
             behind = []
             for rank in range(self._world.size):
                 key = f"at/{rank}"
@@ -249,12 +252,12 @@ def open_world(device: str, timeout_s: float) -> World:
         torch.set_num_threads(1)
     world = World(rank, size, local_rank, local_size, where, timeout_s)
     if size == 1:
-        world._watch = _Watch(world, lambda: _no_store())
+        world._watch = _Watch(world, None)
         world._watch.start()
         return world
     reach = _reach(rank, timeout_s)
     world.store = reach(first=True)
-    world._watch = _Watch(world, lambda: reach(first=False))
+    world._watch = _Watch(world, reach(first=False))
     world._watch.start()
     world.barrier("the start")
     dist.init_process_group(
@@ -267,8 +270,15 @@ def open_world(device: str, timeout_s: float) -> World:
     return world
 
 
-def _no_store() -> dist.Store:
-    raise RuntimeError("alone")
+_hosting: list[bool] = []
+"""Holds something if this process hosts the store that the other ranks use."""
+LINGER_S = 3.0
+
+
+def _linger() -> None:
+    """Before the host of the store ends with an error, let the others find out what is wrong."""
+    if _hosting:
+        time.sleep(LINGER_S)
 
 
 def _reach(rank: int, timeout_s: float) -> Callable[..., dist.Store]:
@@ -291,6 +301,8 @@ def _reach(rank: int, timeout_s: float) -> Callable[..., dist.Store]:
                 f"nothing answers at {host}:{port} within {timeout_s:g} s: rank 0 is missing",
                 "start every rank, or use torchrun",
             ) from None
+        if first and rank == 0 and not hosted:
+            _hosting.append(True)
         return dist.PrefixStore(f"k25/{attempt}", store)
 
     return connect
@@ -313,5 +325,6 @@ def run(main: Callable[[], int | None]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if code:
+        _linger()
         # Threads of a broken process group would keep the interpreter.
         os._exit(code)

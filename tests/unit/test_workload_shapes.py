@@ -1,14 +1,13 @@
 """Shapes, bytes and FLOPs against tables worked out by hand from the models' public configurations.
 
 Kimi-K2.5: Megatron-Bridge's KimiK2Provider and the published text configuration; pack-quantised INT4 experts,
-group 32. Collectives: pegainfer's static trace of a step (123 all-reduces = 61 attention + 60 MoE + 1 dense + 1 embedding).
+group 32. Collectives: pegainfer's static trace of a step (123 all-reduces = 61 attention +
+60 MoE + 1 dense + 1 embedding).
 """
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from k25trace.errors import UsageError
 from k25trace.workloads.shapes import (
     ATTENTION,
     DEEPSEEK_V3,
@@ -24,6 +23,8 @@ from k25trace.workloads.shapes import (
     parameters,
     weight_bytes,
 )
+
+from k25trace.errors import UsageError
 
 # name: calls, (k, n, batch) at TP 1, 2, 4, 8, weight bytes and FLOPs of a row at TP 8 (in millions)
 LINEARS = {
@@ -97,7 +98,8 @@ def test_an_int4_expert_is_its_nibbles_and_its_scales():
 
 @pytest.mark.parametrize(
     ("tokens", "hit"),
-    [(1, 8), (2, 15.8), (4, 31.0), (8, 59.5), (16, 109.8), (32, 188.2), (64, 284.2), (128, 358.1), (256, 382.2)],
+    [(1, 8), (2, 15.8), (4, 31.0), (8, 59.5), (16, 109.8), (32, 188.2), (64, 284.2), (128, 358.1),
+     (256, 382.2)],
 )  # fmt: skip
 def test_experts_hit_under_uniform_routing(tokens, hit):
     assert experts_hit(KIMI_K25, tokens) == pytest.approx(hit, abs=0.05)
