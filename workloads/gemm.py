@@ -25,7 +25,7 @@ from k25trace.workloads.timing import Timing, copies_for, measure_ceilings, time
 from k25trace.workloads.world import CannotRun, World, run
 
 from k25trace.errors import UsageError
-from k25trace.ranges import GEMM, name
+from k25trace.ranges import BENCH, GEMM, name
 
 TOLERANCE = 0.01
 """Of one bf16 product against float64."""
@@ -61,7 +61,8 @@ class Bench:
 
     def time(self, result: Result, call: Callable[[int], object]) -> Result:
         """Add the timing to a result that is right."""
-        label = f"{result.name.partition('.')[2]}_{result.variant}"
+        label = f"{result.name.partition('.')[2]}_{result.variant}_m{result.shape['M']}"
+        result.extra["range"] = name(BENCH, part=label)
         check_error(result).samples = time_calls(self.world, self.annotator, call, self.timing, label)
         return result
 

@@ -325,6 +325,9 @@ def run(main: Callable[[], int | None]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if code:
+        for thread in threading.enumerate():
+            if isinstance(thread, _Watch):
+                thread.stop()
         _linger()
         # Threads of a broken process group would keep the interpreter.
         os._exit(code)
