@@ -3,9 +3,9 @@
     python tests/gpu/agree.py gemm.json gemm.sqlite
 
 The JSON is that of ``gemm --json`` under nsys. For each row: the kernels launched inside its range, their
-durations added, divided by calls and samples. Events see what kernels do not (the gaps between them), so the
-allowed difference is 3 % and 2 µs a kernel; above 100 µs a call it is 3 %. Prints a row each; exit code 1 if one
-disagrees.
+durations added, divided by calls and samples. Events see what kernels do not (the gaps between them), so
+the allowed difference is 3 % and 2 µs a kernel; above 100 µs a call it is 3 %. Prints a row each; exit code 1
+if one disagrees.
 """
 
 import json
@@ -19,8 +19,8 @@ SHARE = 0.03
 NS_PER_KERNEL = 2_000
 LONG_NS = 100_000
 
-# Process (the global id without its thread) and correlation id tell whose launch a kernel is. A graph launch has
-# one correlation id for all its kernels.
+# Process (the global id without its thread) and correlation id tell whose launch a kernel is. A graph launch
+# has one correlation id for all its kernels.
 IN_RANGES = """
     SELECT coalesce(e.text, s.value) AS name, count(DISTINCT e.rowid) AS instances,
         count(k.start) AS kernels, sum(k.end - k.start) AS kernel_ns
