@@ -4,7 +4,7 @@ A weight of K x N is INT4 with a bf16 scale for each 32 rows of a column (compre
 ``pack-quantized``, symmetric): w = (q - 8) · scale with q in 0..15, which vLLM calls ``uint4b8``. Three
 layouts of the same numbers:
 
-- *plain*: uint8 [K/2, N]; row r holds q of row r in its low nibble and q of row r + K/2 in its high one;
+- *plain*: int8 [K/2, N]; row r holds q - 8 of row r in its low nibble and of row r + K/2 in its high one;
 - *int4pack*: what ``aten::_weight_int4pack_mm`` reads;
 - *marlin*: int32 [K/16, 2N] in tiles of 16 x 16, as vLLM's Marlin kernels read it, scales permuted to
   match. The order is that of ``marlin_utils_test.py`` in vLLM.
@@ -46,8 +46,9 @@ def dequantized(q: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype = torc
 
 def pack_plain(q: torch.Tensor) -> torch.Tensor:
     """Return the plain layout of q [..., K, N]."""
-    low, high = q.chunk(2, dim=-2)
-    return low | (high << 4)
+    # With its top bit turned over, a nibble is q - 8 in two's complement.
+    low, high = (q ^ ZERO).chunk(2, dim=-2)
+    return (low | (high << 4)).view(torch.int8)
 
 
 def dequantize_elementwise(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -58,11 +59,10 @@ def dequantize_elementwise(packed: torch.Tensor, scales: torch.Tensor) -> torch.
     """
     *batch, half, n = packed.shape
     wide = torch.empty((*batch, 2 * half, n), dtype=torch.float32, device=packed.device)
-    wide[..., :half, :].copy_(packed & 15)
+    # Shifts of signed bytes keep the sign.
+    wide[..., :half, :].copy_((packed << 4) >> 4)
     wide[..., half:, :].copy_(packed >> 4)
-    wide -= ZERO
-    groups = wide.unflatten(-2, (-1, GROUP_SIZE))
-    groups *= scales.to(torch.float32).unsqueeze(-2)
+    wide.unflatten(-2, (-1, GROUP_SIZE)).mul_(scales.to(torch.float32).unsqueeze(-2))
     return wide.to(torch.bfloat16)
 
 

@@ -116,7 +116,9 @@ pair=$((gpus < 2 ? 1 : 2))
     fi
     traced decode_1gpu_marlin 150 $(ranks 1 decode --path $marlin --layers $one_layers "${small[@]}" "${steps[@]}" "${with_ops[@]}" --json "$work/bench/decode_1gpu_marlin.json")
     if [ "$pair" -eq 2 ]; then
-        step allreduce 90 $(ranks 2 allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter,one_shot --json "$work/bench/allreduce.json")
+        step allreduce 90 $(ranks 2 allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
+        # Apart: symmetric memory is experimental, and not every machine's GPUs can map each other's.
+        step allreduce_one_shot 60 $(ranks 2 allreduce "${sizes[@]}" --no-burst --timeout 40 --operations one_shot --json "$work/bench/allreduce_one_shot.json")
     fi
     traced gemm 120 $(ranks 1 gemm "${batch[@]}" "${tp[@]}" "${few[@]}" --only qkv_a,o_proj,experts_w13,experts_w2,lm_head --ranks 1 "${with_ops[@]}" --json "$work/bench/gemm_profiled.json")
     step moe_routing 60 $(ranks 1 moe_routing "${batch[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing.json")
