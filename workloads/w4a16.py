@@ -169,7 +169,8 @@ def load_vllm_ops(path: Path | None) -> None:
         try:
             torch.ops.load_library(str(path))
         except OSError as error:
-            reason = str(error).splitlines()[0]
+            # torch puts the loader's own words into the cause.
+            reason = str(error.__cause__ or error).splitlines()[0]
             raise CannotRun(
                 f"{path} does not load into torch {torch.__version__}: {reason}",
                 "it has to be built for the same torch and CUDA; " + hint,
