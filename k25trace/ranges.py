@@ -61,9 +61,7 @@ KINDS = frozenset(
 
 _KIND = re.compile(r"[a-z]+(?:_[a-z]+)*")
 _PART = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
-_NAME = re.compile(
-    rf"(?P<kind>{_KIND.pattern})(?P<equals>=)?(?P<index>0|[1-9][0-9]*)?(?:\.(?P<part>{_PART.pattern}))?"
-)
+_NAME = re.compile(rf"(?P<kind>{_KIND.pattern})(?P<equals>=)?(?P<index>0|[1-9][0-9]*)?(?:\.(?P<part>{_PART.pattern}))?")
 
 
 @dataclass(frozen=True)

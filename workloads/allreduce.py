@@ -126,9 +126,7 @@ class Operation:
         total = ranks * self._values + ranks * (ranks - 1) // 2
         if self.kind == "all_gather":
             part = self._values.numel() // ranks
-            expected = (
-                self._values[:part] + torch.arange(ranks, device=self.world.device)[:, None]
-            ).flatten()
+            expected = (self._values[:part] + torch.arange(ranks, device=self.world.device)[:, None]).flatten()
         elif self.kind == "reduce_scatter":
             expected = total.chunk(ranks)[rank]
         else:
@@ -214,9 +212,7 @@ def iterate(
 class Bench:
     """What the measurements of this run share."""
 
-    def __init__(
-        self, world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset
-    ) -> None:
+    def __init__(self, world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset) -> None:
         self.world, self.annotator, self.chosen, self.preset = world, annotator, chosen, preset
         self.dtype: torch.dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[chosen.dtype]
         self._link = chosen.link_gb_per_s * 1e9 if chosen.link_gb_per_s else None
@@ -298,9 +294,7 @@ class Bench:
         label = f"{kind}_{operation.size}"
         measured = iterate(self.world, self.annotator, label, once, chosen.iters, chosen.warmup, graph=graph)
         of = "all_reduce" if kind == ONE_SHOT else kind
-        row = self.result(
-            what, variant, {"S": operation.size}, of, operation.size, chosen.aggregate, measured
-        )
+        row = self.result(what, variant, {"S": operation.size}, of, operation.size, chosen.aggregate, measured)
         row.extra["wrong"] = wrong
         return row
 
@@ -321,9 +315,7 @@ class Bench:
                 for _ in range(count):
                     reduce()
 
-            def whole(
-                reduce: Operation = reduce, gather: Operation = gather, count: int = in_layers + 1
-            ) -> None:
+            def whole(reduce: Operation = reduce, gather: Operation = gather, count: int = in_layers + 1) -> None:
                 for _ in range(count):
                     reduce()
                 gather()
@@ -363,9 +355,7 @@ class Bench:
         world, one = self.world, linears(self.preset, self.world.size)["o_proj"]
         generator = torch.Generator(world.device).manual_seed(self.chosen.seed)
         weights = [normal(one.k, one.n, generator) for _ in range(4)]
-        x = torch.randn(
-            max(64, tokens), one.k, device=world.device, generator=generator, dtype=torch.bfloat16
-        )
+        x = torch.randn(max(64, tokens), one.k, device=world.device, generator=generator, dtype=torch.bfloat16)
         out = torch.empty(len(x), one.n, device=world.device, dtype=torch.bfloat16)
 
         def gemms(count: int) -> None:
@@ -376,9 +366,7 @@ class Bench:
         count = 4 * calls
         gemms(8)
         world.synchronize()
-        alone = iterate(
-            world, self.annotator, f"gemm_alone_m{tokens}", lambda: gemms(count), 3, 1, graph=world.cuda
-        )
+        alone = iterate(world, self.annotator, f"gemm_alone_m{tokens}", lambda: gemms(count), 3, 1, graph=world.cuda)
         side = torch.cuda.Stream(world.device) if world.cuda else None
 
         def between() -> None:
@@ -404,9 +392,7 @@ class Bench:
         """Return the burst's own times, with events inside the work that is run beside it."""
         world, chosen = self.world, self.chosen
         if side is None:
-            return iterate(
-                world, self.annotator, "burst_gemm", between, chosen.iters, chosen.warmup, graph=False
-            )
+            return iterate(world, self.annotator, "burst_gemm", between, chosen.iters, chosen.warmup, graph=False)
         # Two graphs, replayed on two streams at once: the host launches nothing in between.
         graphs = []
         for body in (gemms, layers):
@@ -446,15 +432,9 @@ def _parser() -> argparse.ArgumentParser:
     sizes.add_argument("-f", "--stepfactor", type=int, default=4, metavar="F")
     sizes.add_argument("-n", "--iters", type=options.positive, default=20, metavar="N")
     sizes.add_argument("-w", "--warmup", type=options.positive, default=5, metavar="N")
-    sizes.add_argument(
-        "-m", "--aggregate", type=options.positive, default=10, metavar="N", help="calls an iteration"
-    )
-    sizes.add_argument(
-        "-G", "--cudagraph", type=options.natural, default=0, metavar="N", help="1: as a CUDA graph"
-    )
-    sizes.add_argument(
-        "--operations", default="all_reduce", metavar="OP,...", help=", ".join([*OPERATIONS, ONE_SHOT])
-    )
+    sizes.add_argument("-m", "--aggregate", type=options.positive, default=10, metavar="N", help="calls an iteration")
+    sizes.add_argument("-G", "--cudagraph", type=options.natural, default=0, metavar="N", help="1: as a CUDA graph")
+    sizes.add_argument("--operations", default="all_reduce", metavar="OP,...", help=", ".join([*OPERATIONS, ONE_SHOT]))
     sizes.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     burst = parser.add_argument_group("the decode burst")
     burst.add_argument("-M", "--tokens", default="1,4,16,64,256", metavar="M,...")
@@ -566,9 +546,7 @@ def main() -> int:
     if chosen.stepfactor < 2:
         raise UsageError("-f must be at least 2")
     if unknown := set(chosen.operations.split(",")) - {*OPERATIONS, ONE_SHOT}:
-        raise UsageError(
-            f"there is no operation {', '.join(sorted(unknown))}", ", ".join([*OPERATIONS, ONE_SHOT])
-        )
+        raise UsageError(f"there is no operation {', '.join(sorted(unknown))}", ", ".join([*OPERATIONS, ONE_SHOT]))
     options.tokens(chosen.tokens)
     if chosen.sweep:
         return sweep(chosen, without_sweep(sys.argv[1:]))

@@ -69,9 +69,7 @@ class Annotator:
         self.library = "off"
         return lambda _text: contextlib.nullcontext()
 
-    def __call__(
-        self, kind: str, index: int | None = None, part: str | None = None
-    ) -> AbstractContextManager[None]:
+    def __call__(self, kind: str, index: int | None = None, part: str | None = None) -> AbstractContextManager[None]:
         """Return the range of a kind, index and part (`k25trace.ranges`), to be entered."""
         text = ranges.name(kind, index, part)
         span = self._spans.get(text)

@@ -103,9 +103,7 @@ def layers_that_fit(
 class DenseMlp:
     """A gated MLP, split over ranks by its intermediate width."""
 
-    def __init__(
-        self, k: int, width: int, parts: tuple[str, str], own: torch.Generator, annotator: Annotator
-    ) -> None:
+    def __init__(self, k: int, width: int, parts: tuple[str, str], own: torch.Generator, annotator: Annotator) -> None:
         self._up, self._down = normal(k, 2 * width, own), normal(width, k, own)
         self._width, self._parts, self._a = width, parts, annotator
 
@@ -140,9 +138,7 @@ class Moe:
         self._preset, self._a, self.experts = preset, a, experts
         self._router = normal(one["router"].k, one["router"].n, shared)
         self._bias = 0.1 * torch.randn(preset.experts, device=own.device, generator=shared)
-        self._shared = DenseMlp(
-            preset.hidden, one["shared_down"].k, ("shared_gate_up", "shared_down"), own, a
-        )
+        self._shared = DenseMlp(preset.hidden, one["shared_down"].k, ("shared_gate_up", "shared_down"), own, a)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return this rank's part of the output: routed experts and the shared one."""
@@ -197,9 +193,7 @@ class Decoder:
         shared = torch.Generator(device).manual_seed(2 * chosen.seed)
         own = torch.Generator(device).manual_seed(2 * (chosen.seed * 4096 + world.rank) + 1)
         self._vocabulary = one["lm_head"].n
-        self._embedding = torch.randn(
-            self._vocabulary, p.hidden, device=device, generator=own, dtype=torch.bfloat16
-        )
+        self._embedding = torch.randn(self._vocabulary, p.hidden, device=device, generator=own, dtype=torch.bfloat16)
         marlin = None
         if chosen.path == "marlin":
             marlin = w4a16.MarlinMoe(self.tokens, p.top_k, p.experts, device)
@@ -230,9 +224,7 @@ class Decoder:
                 self._mlps.append(Moe(p, ranks, experts, shared, own, annotator))
         self._head = normal(p.hidden, self._vocabulary, own)
         self.ids = torch.randint(0, p.vocabulary, (self.tokens,), device=device, generator=shared)
-        self._gathered = torch.empty(
-            (ranks, self.tokens, self._vocabulary), dtype=torch.bfloat16, device=device
-        )
+        self._gathered = torch.empty((ranks, self.tokens, self._vocabulary), dtype=torch.bfloat16, device=device)
         self._delay = _delay(world, chosen)
 
     def _norm(self, x: torch.Tensor, part: str) -> torch.Tensor:
@@ -317,9 +309,7 @@ class Decoder:
                 found[f"{kind}_attention"] = relative_error(given, middle)
             x = out
         wide = self._norm(x.to(torch.float64), "final")
-        exact = torch.cat(
-            [wide @ chunk.to(torch.float64) for chunk in self._head.split(HEAD_CHUNK, dim=1)], dim=1
-        )
+        exact = torch.cat([wide @ chunk.to(torch.float64) for chunk in self._head.split(HEAD_CHUNK, dim=1)], dim=1)
         found["logits"] = relative_error(self.logits(x)[self.world.rank], exact)
         return found
 
@@ -345,9 +335,7 @@ def _delay(world: World, chosen: argparse.Namespace) -> Callable[[], None] | Non
     return lambda: torch.cuda._sleep(cycles)
 
 
-def _loop(
-    world: World, annotator: Annotator, kind: str, count: int, once: Callable[[], None]
-) -> tuple[list[int], int]:
+def _loop(world: World, annotator: Annotator, kind: str, count: int, once: Callable[[], None]) -> tuple[list[int], int]:
     """Return the time of each step, and of all by the host's clock. Nothing synchronises in between."""
     if count == 0:
         return [], 0
@@ -469,8 +457,7 @@ def _fit(world: World, chosen: argparse.Namespace, preset: Preset) -> int:
             + spare
         )
         raise CannotRun(
-            f"not enough memory: {max(wanted, 1)} layers need {total:,} B on each rank, and {free:,} B"
-            " are free",
+            f"not enough memory: {max(wanted, 1)} layers need {total:,} B on each rank, and {free:,} B are free",
             f"--layers {fitting} is the most that fits, at this M and context, on {world.size} ranks"
             if fitting
             else "use more ranks, or a smaller -M or --context",
@@ -506,9 +493,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="K more tokens a request, to be verified",
     )
-    parser.add_argument(
-        "--skew", type=_skew, metavar="RANK:us", help="make a rank late by so much in every step"
-    )
+    parser.add_argument("--skew", type=_skew, metavar="RANK:us", help="make a rank late by so much in every step")
     parser.add_argument("--vllm-ops", type=Path, metavar="PATH", help="vLLM's MoE library, for --path marlin")
     return parser
 
@@ -548,9 +533,7 @@ def main() -> None:
         "ranges": sorted(annotator.emitted),
         "weight_bytes_all_layers": {key: round(value) for key, value in weights.items()},
         "collectives": [vars(one) for one in collectives(preset, world.size, decoder.tokens)],
-        "stands_in": "elementwise dequantisation of INT4 stands in for NVFP4"
-        if chosen.path == "cast"
-        else None,
+        "stands_in": "elementwise dequantisation of INT4 stands in for NVFP4" if chosen.path == "cast" else None,
     }
     found = document(world, "decode", chosen, results, before, extra=extra)
     publish(world, found, chosen)

@@ -34,9 +34,7 @@ def expert_bytes(preset: Preset, ranks: int, path: str) -> int:
     one = linears(preset, ranks)
     if path == "bf16":
         return preset.experts * sum(one[key].weights for key in ROUTED) * BF16_BYTES
-    zeros = (
-        sum(one[key].weights for key in ROUTED) // w4a16.GROUP_SIZE * BF16_BYTES if path == "int4pack" else 0
-    )
+    zeros = sum(one[key].weights for key in ROUTED) // w4a16.GROUP_SIZE * BF16_BYTES if path == "int4pack" else 0
     return preset.experts * (sum(one[key].weight_bytes for key in ROUTED) + zeros)
 
 
@@ -99,9 +97,7 @@ class Experts:
         self.preset, self.ranks, self.path, self.draw = preset, ranks, path, draw
         self._device, self._a, self._marlin = device, annotator, marlin
         self._width = linears(preset, ranks)["experts_w2"].k
-        self._grouped = (
-            path == "bf16" and device.type == "cuda" and torch.cuda.get_device_capability() >= (9, 0)
-        )
+        self._grouped = path == "bf16" and device.type == "cuda" and torch.cuda.get_device_capability() >= (9, 0)
         self._weights: list[torch.Tensor] = []
         self._scales: list[torch.Tensor] = []
         for number in range(preset.experts):
@@ -152,9 +148,7 @@ class Experts:
     def _gate(self, first: torch.Tensor) -> torch.Tensor:
         return silu(first[:, : self._width]) * first[:, self._width :]
 
-    def _product(
-        self, index: int, x: torch.Tensor, route_weights: torch.Tensor, ids: torch.Tensor
-    ) -> torch.Tensor:
+    def _product(self, index: int, x: torch.Tensor, route_weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         weight, scales = self._weights[index], self._scales[index]
         if self._marlin is not None:
             return self._marlin.gemm(x, weight, scales, route_weights, second=index == 1)
@@ -163,16 +157,12 @@ class Experts:
         rows = x.repeat_interleave(ids.shape[1], dim=0) if index == 0 else x
         if self.path == "int4pack":
             weights, both = weight.index_select(0, experts), scales.index_select(0, experts)
-            return torch.cat(
-                [w4a16.int4pack_mm(rows[r : r + 1], weights[r], both[r]) for r in range(len(rows))]
-            )
+            return torch.cat([w4a16.int4pack_mm(rows[r : r + 1], weights[r], both[r]) for r in range(len(rows))])
         if self.path == "bf16":
             return torch.bmm(rows.unsqueeze(1), weight.index_select(0, experts)).squeeze(1)
         per_row = 4 * 2 * weight.shape[1] * weight.shape[2]
         parts = []
-        for some, row in zip(
-            *(t.split(max(1, CHUNK_BYTES // per_row)) for t in (experts, rows)), strict=True
-        ):
+        for some, row in zip(*(t.split(max(1, CHUNK_BYTES // per_row)) for t in (experts, rows)), strict=True):
             wide = w4a16.dequantize_elementwise(weight.index_select(0, some), scales.index_select(0, some))
             parts.append(torch.bmm(row.unsqueeze(1), wide).squeeze(1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)

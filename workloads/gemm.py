@@ -39,9 +39,7 @@ Multiply = Callable[[torch.Tensor], torch.Tensor]
 class Bench:
     """What every measurement of this run shares."""
 
-    def __init__(
-        self, world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset
-    ) -> None:
+    def __init__(self, world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset) -> None:
         self.world, self.annotator, self.preset = world, annotator, preset
         self.ranks: int = chosen.tp
         self.seed: int = chosen.seed
@@ -50,9 +48,7 @@ class Bench:
 
     def generator(self, salt: int = 0) -> torch.Generator:
         """Return a generator of this rank's own."""
-        return torch.Generator(self.world.device).manual_seed(
-            (self.seed * 4096 + self.world.rank) * 97 + salt
-        )
+        return torch.Generator(self.world.device).manual_seed((self.seed * 4096 + self.world.rank) * 97 + salt)
 
     def rows(self, tokens: int, width: int, batch: int = 1) -> torch.Tensor:
         """Return random bf16 activations."""
@@ -164,9 +160,7 @@ def all_experts(bench: Bench, tokens: int, path: str) -> Result:
             return result
 
     def run_it(result: Result) -> None:
-        marlin = (
-            w4a16.MarlinMoe(tokens, preset.top_k, preset.experts, world.device) if path == "marlin" else None
-        )
+        marlin = w4a16.MarlinMoe(tokens, preset.top_k, preset.experts, world.device) if path == "marlin" else None
         experts = Experts(
             preset, bench.ranks, path, Draw(bench.seed, 0, world.rank), world.device, bench.annotator, marlin
         )
@@ -174,9 +168,7 @@ def all_experts(bench: Bench, tokens: int, path: str) -> Result:
         # Other tokens in every call: other experts, so that no weight is still in the cache.
         inputs = []
         for _ in range(bench.timing.calls if world.cuda else 2):
-            x = torch.randn(
-                tokens, preset.hidden, device=world.device, generator=generator, dtype=torch.bfloat16
-            )
+            x = torch.randn(tokens, preset.hidden, device=world.device, generator=generator, dtype=torch.bfloat16)
             logits = torch.randn(tokens, preset.experts, device=world.device, generator=generator)
             inputs.append((x, *route(logits, torch.zeros_like(logits[0]), preset)))
         x, weights, ids = inputs[0]
@@ -220,21 +212,13 @@ def main() -> int:
     """Run the benchmark."""
     parser = options.parser("gemm", __doc__)
     parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...")
-    parser.add_argument(
-        "--tp", type=options.positive, help="ranks that share the weights (default: those of this run)"
-    )
+    parser.add_argument("--tp", type=options.positive, help="ranks that share the weights (default: those of this run)")
     parser.add_argument(
         "--only", metavar="NAME,...", help="some of the linears; 'experts' is a layer's experts together"
     )
-    parser.add_argument(
-        "--paths", default=",".join(PATHS), metavar="PATH,...", help="ways of reading INT4 weights"
-    )
-    parser.add_argument(
-        "--ranks", choices=("1", "all"), default="all", help="1: rank 0 works alone, the others wait"
-    )
-    parser.add_argument(
-        "--vllm-ops", type=Path, metavar="PATH", help="vLLM's MoE library; also if vllm is installed"
-    )
+    parser.add_argument("--paths", default=",".join(PATHS), metavar="PATH,...", help="ways of reading INT4 weights")
+    parser.add_argument("--ranks", choices=("1", "all"), default="all", help="1: rank 0 works alone, the others wait")
+    parser.add_argument("--vllm-ops", type=Path, metavar="PATH", help="vLLM's MoE library; also if vllm is installed")
     options.add_timing(parser)
     chosen = parser.parse_args()
     world, annotator = options.begin(chosen)

@@ -143,7 +143,5 @@ def look_before(world: World, on_dirty: str) -> Snapshot:
     before = snapshot(world)
     reasons: list[Any] = [reason for found in world.gather(dirt(before)) for reason in found]
     if reasons and on_dirty == "refuse":
-        raise CannotRun(
-            f"the machine is not fit to be measured: {reasons[0]}", "--on-dirty mark measures anyway"
-        )
+        raise CannotRun(f"the machine is not fit to be measured: {reasons[0]}", "--on-dirty mark measures anyway")
     return before

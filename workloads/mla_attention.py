@@ -51,9 +51,7 @@ CORES: dict[str, Core] = {"matmul": core_matmul, "sdpa": core_sdpa}
 def normal(rows: int, columns: int, generator: torch.Generator, batch: int | None = None) -> torch.Tensor:
     """Return bf16 weights that keep the variance of what they multiply."""
     size = (rows, columns) if batch is None else (batch, rows, columns)
-    return torch.randn(size, device=generator.device, generator=generator, dtype=torch.bfloat16).mul_(
-        rows**-0.5
-    )
+    return torch.randn(size, device=generator.device, generator=generator, dtype=torch.bfloat16).mul_(rows**-0.5)
 
 
 def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
@@ -97,15 +95,9 @@ class Attention:
         self.w_uk = normal(one["w_uk"].k, one["w_uk"].n, own, batch=self.heads)
         self.w_uv = normal(one["w_uv"].k, one["w_uv"].n, own, batch=self.heads)
         self.w_o = normal(one["o_proj"].k, one["o_proj"].n, own).mul_(ranks**-0.5)
-        self.cache = torch.randn(
-            (requests, context, p.latent), device=device, generator=shared, dtype=torch.bfloat16
-        )
-        positions = torch.arange(context - queries, context, device=device, dtype=torch.float64).repeat(
-            requests
-        )
-        frequencies = 10000.0 ** (
-            -torch.arange(0, p.qk_rope, 2, device=device, dtype=torch.float64) / p.qk_rope
-        )
+        self.cache = torch.randn((requests, context, p.latent), device=device, generator=shared, dtype=torch.bfloat16)
+        positions = torch.arange(context - queries, context, device=device, dtype=torch.float64).repeat(requests)
+        frequencies = 10000.0 ** (-torch.arange(0, p.qk_rope, 2, device=device, dtype=torch.float64) / p.qk_rope)
         self._angles = positions.unsqueeze(1) * frequencies
         self._cosine, self._sine = (f(self._angles).to(torch.bfloat16) for f in (torch.cos, torch.sin))
         self._scale = (p.qk_nope + p.qk_rope) ** -0.5
@@ -169,9 +161,7 @@ class Attention:
             rows = slice(request * self.queries, (request + 1) * self.queries)
             one = cache[request]
             for head in range(self.heads):
-                key = torch.cat(
-                    [one[:, : p.kv_lora] @ self.w_uk[head].to(double).t(), one[:, p.kv_lora :]], -1
-                )
+                key = torch.cat([one[:, : p.kv_lora] @ self.w_uk[head].to(double).t(), one[:, p.kv_lora :]], -1)
                 scores = query[rows, head] @ key.t() * self._scale
                 for late in range(self.queries):
                     scores[late, self.context - self.queries + late + 1 :] = float("-inf")
@@ -201,21 +191,15 @@ def _decode(
             )
             for copy in range(copies)
         ]
-        x = torch.randn(
-            requests, preset.hidden, device=world.device, generator=generator, dtype=torch.bfloat16
-        )
+        x = torch.randn(requests, preset.hidden, device=world.device, generator=generator, dtype=torch.bfloat16)
         sizes = (preset.kv_lora, preset.qk_rope)
         parts = [
-            torch.randn(
-                (requests, layers[0].heads, n), device=world.device, generator=generator, dtype=torch.bfloat16
-            )
+            torch.randn((requests, layers[0].heads, n), device=world.device, generator=generator, dtype=torch.bfloat16)
             for n in sizes
         ]
         moved = core.cache_bytes + sum(2 * part.numel() for part in parts) + 2 * parts[0].numel()
         for variant, attend in _variants(world):
-            result = Result(
-                ranges.name(MLA, part="core"), variant, shape, "bfloat16", bytes=moved, flops=core.flops
-            )
+            result = Result(ranges.name(MLA, part="core"), variant, shape, "bfloat16", bytes=moved, flops=core.flops)
             results.append(result)
             for layer in layers:
                 layer._core = attend
@@ -254,9 +238,7 @@ def _variants(world: World) -> list[tuple[str, Core]]:
     ]
 
 
-def _prefill(
-    world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset, context: int
-) -> Result:
+def _prefill(world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset, context: int) -> Result:
     """Time causal attention of a whole prompt, keys and values of each head written out."""
     heads, wide = preset.heads // chosen.tp, preset.qk_nope + preset.qk_rope
     generator = torch.Generator(world.device).manual_seed(chosen.seed)
@@ -295,9 +277,7 @@ def main() -> int:
     parser = options.parser("mla_attention", __doc__)
     parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...", help="requests of a batch")
     parser.add_argument("--context", default="4096", metavar="C,...", help="tokens in the cache")
-    parser.add_argument(
-        "--tp", type=options.positive, help="ranks that share the heads (default: those of this run)"
-    )
+    parser.add_argument("--tp", type=options.positive, help="ranks that share the heads (default: those of this run)")
     parser.add_argument("--prefill", action="store_true", help="the prefill form, too")
     options.add_timing(parser)
     chosen = parser.parse_args()

@@ -30,9 +30,7 @@ def route(logits: torch.Tensor, bias: torch.Tensor, preset: Preset) -> tuple[tor
     if preset.groups > 1:
         grouped = choice.unflatten(-1, (preset.groups, -1))
         best = grouped.topk(2, dim=-1).values.sum(-1).topk(preset.top_groups, dim=-1).indices
-        kept = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=logits.device).scatter(
-            -1, best, value=True
-        )
+        kept = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=logits.device).scatter(-1, best, value=True)
         choice = grouped.masked_fill(~kept.unsqueeze(-1), float("-inf")).flatten(-2)
     ids = choice.topk(preset.top_k, dim=-1).indices
     weights = scores.gather(-1, ids)
@@ -57,9 +55,7 @@ def routing_error(
     exact, wanted = route(logits.to(torch.float64), bias.to(torch.float64), preset)
     places = (len(ids), preset.experts)
     dense = [
-        torch.zeros(places, dtype=torch.float64, device=ids.device).scatter(
-            1, chosen.long(), values.to(torch.float64)
-        )
+        torch.zeros(places, dtype=torch.float64, device=ids.device).scatter(1, chosen.long(), values.to(torch.float64))
         for chosen, values in ((ids, weights), (wanted, exact))
     ]
     return relative_error(*dense)
@@ -140,9 +136,7 @@ def main() -> None:
     """Run the benchmark."""
     parser = options.parser("moe_routing", __doc__)
     parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...")
-    parser.add_argument(
-        "--vllm-ops", type=Path, metavar="PATH", help="vLLM's MoE library; also if vllm is installed"
-    )
+    parser.add_argument("--vllm-ops", type=Path, metavar="PATH", help="vLLM's MoE library; also if vllm is installed")
     options.add_timing(parser)
     chosen = parser.parse_args()
     world, annotator = options.begin(chosen)

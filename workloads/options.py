@@ -45,19 +45,13 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     )
     common = made.add_argument_group("common options")
     common.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: gloo, for tests")
-    common.add_argument(
-        "--preset", choices=sorted(PRESETS), default="kimi-k2.5", help="the model's dimensions"
-    )
+    common.add_argument("--preset", choices=sorted(PRESETS), default="kimi-k2.5", help="the model's dimensions")
     common.add_argument("--json", type=Path, metavar="FILE", help="write one JSON object (k25trace.bench/1)")
     common.add_argument("--force", action="store_true", help="overwrite FILE")
     common.add_argument("--seed", type=natural, default=0)
-    common.add_argument(
-        "--timeout", type=seconds, default=300.0, metavar="S", help="longest time without progress"
-    )
+    common.add_argument("--timeout", type=seconds, default=300.0, metavar="S", help="longest time without progress")
     common.add_argument("--nvtx", choices=("auto", "nvtx", "torch", "off"), default="auto")
-    common.add_argument(
-        "--on-dirty", choices=("mark", "refuse"), default="mark", help="other users, throttling"
-    )
+    common.add_argument("--on-dirty", choices=("mark", "refuse"), default="mark", help="other users, throttling")
     return made
 
 

@@ -155,9 +155,7 @@ def _plain(value: object) -> object:
     return value if isinstance(value, str | int | float | bool | list | None) else str(value)
 
 
-def _row(
-    result: Result, slowest: Sequence[int], error: float | None, ceilings: Ceilings | None
-) -> dict[str, Any]:
+def _row(result: Result, slowest: Sequence[int], error: float | None, ceilings: Ceilings | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": result.name,
         "variant": result.variant,
@@ -192,9 +190,7 @@ def table(found: Mapping[str, Any]) -> None:
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
     for reason in found["dirty"]:
         console.print(f"warning: dirty machine: {reason}", markup=False)
-    rows = Table(
-        box=None, pad_edge=False, title=f"{found['what']}, {found['world_size']} x {found['device']}"
-    )
+    rows = Table(box=None, pad_edge=False, title=f"{found['what']}, {found['world_size']} x {found['device']}")
     for heading in ("What", "Variant", "Shape"):
         rows.add_column(heading, overflow="fold")
     collective = any("busbw_bytes_per_s" in row for row in found["results"])

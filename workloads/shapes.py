@@ -266,8 +266,7 @@ def weight_bytes(preset: Preset, ranks: int, tokens: int) -> dict[str, float]:
     """Return the bytes of weights that a step reads on one rank, by linear; experts as `experts_hit` says."""
     hit = experts_hit(preset, tokens)
     return {
-        key: one.calls * one.weight_bytes * (hit if one.routed else 1)
-        for key, one in linears(preset, ranks).items()
+        key: one.calls * one.weight_bytes * (hit if one.routed else 1) for key, one in linears(preset, ranks).items()
     }
 
 

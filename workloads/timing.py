@@ -106,8 +106,7 @@ def time_calls(
         replay = graph.replay
         replay()
     pairs = [
-        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-        for _ in range(timing.samples)
+        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(timing.samples)
     ]
     world.synchronize()
     for start, end in pairs:

@@ -215,9 +215,7 @@ class MarlinMoe:
 
     def align(self, ids: torch.Tensor) -> None:
         """Sort the routed rows by expert and pad each expert's to whole blocks; ids int32 [M, top_k]."""
-        self._ops.moe_align_block_size(
-            ids, self.experts, self.block, self._sorted, self._blocks, self._padded, None
-        )
+        self._ops.moe_align_block_size(ids, self.experts, self.block, self._sorted, self._blocks, self._padded, None)
 
     def gemm(
         self,

@@ -111,9 +111,7 @@ class World:
                     missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
                     now = {rank: self._progress(rank) for rank in missing}
                 except RuntimeError:
-                    raise CannotRun(
-                        f"the ranks lost each other at {what!r}: {str(error).splitlines()[0]}"
-                    ) from None
+                    raise CannotRun(f"the ranks lost each other at {what!r}: {str(error).splitlines()[0]}") from None
                 if any(now[rank] != before.get(rank) for rank in missing if rank in before):
                     # Those that are missing work on: what counts is the time without progress.
                     self.at(what)
@@ -193,10 +191,7 @@ class _Watch(threading.Thread):
             with self._lock:
                 late, count, what = time.monotonic() - self._since, self._count, self._what
             if late > limit:
-                say(
-                    f"error: rank {self._world.rank}: no progress for {late:.0f} s in {what!r}"
-                    f"{self._behind(count)}"
-                )
+                say(f"error: rank {self._world.rank}: no progress for {late:.0f} s in {what!r}{self._behind(count)}")
                 say("hint: look at the output of the other ranks, or give more time with --timeout")
                 _linger()
                 os._exit(CannotRun.exit_code)
@@ -236,9 +231,7 @@ def open_world(device: str, timeout_s: float) -> World:
     if device == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found == 0:
-            raise CannotRun(
-                "no GPU: torch sees no CUDA device", "--device cpu runs the same program with gloo"
-            )
+            raise CannotRun("no GPU: torch sees no CUDA device", "--device cpu runs the same program with gloo")
         if found < local_size or local_rank >= found:
             raise CannotRun(
                 f"{local_size} ranks on this machine need {local_size} GPUs, and it has {found}",

@@ -22,15 +22,11 @@ class Ran(NamedTuple):
 
 def environment(**more: str) -> dict[str, str]:
     """The environment without what another torchrun may have left in it."""
-    kept = {
-        key: value for key, value in os.environ.items() if key not in {"RANK", "WORLD_SIZE", "LOCAL_RANK"}
-    }
+    kept = {key: value for key, value in os.environ.items() if key not in {"RANK", "WORLD_SIZE", "LOCAL_RANK"}}
     return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200", **more}
 
 
 def command(module: str, *words: str | Path, ranks: int = 1, tiny: bool = True) -> list[str]:
-    start = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    )
+    start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     few = ["--device", "cpu", "--preset", "tiny", "--timeout", "60"] if tiny else []
     return [sys.executable, *start, "-m", f"k25trace.workloads.{module}", *few, *map(str, words)]

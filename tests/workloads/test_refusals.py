@@ -64,9 +64,7 @@ def test_not_enough_memory_says_how_much_and_how_many_layers_fit(monkeypatch, ca
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 @pytest.mark.parametrize("path", ["marlin", "cast", "int4pack", "bf16"])
 def test_what_fits_grows_with_memory_and_ranks(ranks, path):
-    fitting = [
-        layers_that_fit(KIMI_K25, ranks, path, 4, 4096, 4, gb * 10**9) for gb in (0, 20, 80, 140, 4000)
-    ]
+    fitting = [layers_that_fit(KIMI_K25, ranks, path, 4, 4096, 4, gb * 10**9) for gb in (0, 20, 80, 140, 4000)]
     assert fitting == sorted(fitting)
     assert (fitting[0], fitting[-1]) == (0, 61)
 

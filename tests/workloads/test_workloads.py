@@ -20,9 +20,7 @@ STEPS = ("--context", "24", "-M", "2", "--eager-steps", "2", "--graph-steps", "1
 
 def sound(ran, what, ranks):
     assert ran.code == 0, ran.stderr
-    problems = [
-        f"{e.json_path}: {e.message}" for e in jsonschema.Draft202012Validator(SCHEMA).iter_errors(ran.found)
-    ]
+    problems = [f"{e.json_path}: {e.message}" for e in jsonschema.Draft202012Validator(SCHEMA).iter_errors(ran.found)]
     assert problems == []
     assert (ran.found["what"], ran.found["world_size"], ran.found["device"]) == (what, ranks, "cpu")
     for row in ran.found["results"]:
@@ -30,9 +28,7 @@ def sound(ran, what, ranks):
         if row["time_ns"] is None:
             assert row["unavailable"]
             continue
-        assert (
-            row["time_ns"]["min"] <= row["time_ns"]["p50"] <= row["time_ns"]["p99"] <= row["time_ns"]["max"]
-        )
+        assert row["time_ns"]["min"] <= row["time_ns"]["p50"] <= row["time_ns"]["p99"] <= row["time_ns"]["max"]
         if row["tolerance"] is not None:
             assert 0 <= row["error"] <= row["tolerance"]
     return ran.found
@@ -71,9 +67,7 @@ def test_a_late_rank_makes_every_step_late(workload):
 
 def test_decode_on_eight_ranks(workload):
     words = ("--path", "cast", "--layers", "2", "--context", "8", "-M", "1")
-    found = sound(
-        workload("decode", *words, "--eager-steps", "1", "--graph-steps", "0", ranks=8), "decode", 8
-    )
+    found = sound(workload("decode", *words, "--eager-steps", "1", "--graph-steps", "0", ranks=8), "decode", 8)
     assert len(found["machine"]["before"]) == 8
 
 
@@ -97,9 +91,7 @@ def test_gemm_on_one_rank_while_the_other_waits(workload):
 def test_moe_routing_and_mla_attention(workload):
     found = sound(workload("moe_routing", "-M", "1,5", *FEW, ranks=2), "moe_routing", 2)
     assert [row["variant"] for row in found["results"]] == ["torch", "torch_sort"] * 2 + ["vllm"]
-    found = sound(
-        workload("mla_attention", "-M", "2", "--context", "20", "--prefill", *FEW), "mla_attention", 1
-    )
+    found = sound(workload("mla_attention", "-M", "2", "--context", "20", "--prefill", *FEW), "mla_attention", 1)
     assert {row["name"] for row in found["results"] if row["time_ns"]} == {"mla.core", "mla.prefill"}
 
 
@@ -121,7 +113,5 @@ def test_allreduce_measures_sizes_and_bursts(workload, ranks):
 def test_a_sweep_runs_once_for_each_setting(workload):
     words = ("--no-sizes", "-M", "1", "-n", "1", "-w", "1", "--nproc", "2", "--sweep", "NCCL_PROTO=LL,")
     found = sound(workload("allreduce", *words), "allreduce", 2)
-    assert [row["settings"] for row in found["results"]] == [{"NCCL_PROTO": "LL"}] * 2 + [
-        {"NCCL_PROTO": ""}
-    ] * 2
+    assert [row["settings"] for row in found["results"]] == [{"NCCL_PROTO": "LL"}] * 2 + [{"NCCL_PROTO": ""}] * 2
     assert found["failed"] == []
