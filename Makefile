@@ -3,7 +3,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv check test lint ruff format pyright imports spelling docs docs-update bench clean
+.PHONY: help venv check test lint ruff format pyright imports spelling types-workloads docs docs-update bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -33,6 +33,11 @@ imports:
 
 spelling:
 	$(BIN)/codespell
+
+types-workloads: ## pyright on the workloads (needs the workloads extra), in the package as it is installed
+	rm -rf build/typed && mkdir -p build/typed && cp -r k25trace build/typed/k25trace
+	cp -r workloads build/typed/k25trace/workloads
+	$(BIN)/pyright --project build/typed/k25trace/workloads --pythonpath $(BIN)/python
 
 docs: ## Check that generated pages are current, and build the site
 	$(BIN)/python docs/generate.py --check

@@ -1,0 +1,570 @@
+"""Collectives alone: sizes as nccl-tests measures them, and the burst of small all-reduces of a decode step.
+
+algbw = S / t and busbw = algbw · f are nccl-tests' (S of a gather or scatter is the whole array). Times are
+of one call: an iteration is ``-m`` calls, or a whole burst, divided by the calls in it; the slowest rank
+counts.
+
+Settings of NCCL are read when a process starts it, so ``--sweep`` starts torchrun anew for each combination
+of them; it is run without torchrun itself, with ``--nproc``.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from k25trace.workloads import machine, options
+from k25trace.workloads.annotate import Annotator, recording
+from k25trace.workloads.mla_attention import normal
+from k25trace.workloads.results import SCHEMA, Result, document, publish, table, writable, write
+from k25trace.workloads.shapes import Preset, bus_factor, collectives, linears
+from k25trace.workloads.timing import Quantiles, elapsed_ns
+from k25trace.workloads.world import CannotRun, World, all_gather_into, reduce_scatter_into, run, say
+
+from k25trace.errors import UsageError
+from k25trace.ranges import ALLGATHER, ALLREDUCE, BENCH, REDUCESCATTER, name
+
+LINKS = {
+    "H200": 450e9,  # NVLink 4, one direction
+    "H100": 450e9,
+    "B200": 900e9,  # NVLink 5
+    "A100": 300e9,  # NVLink 3
+    "RTX PRO 6000": 63e9,  # PCIe 5.0 x16: 32 GT/s · 16 / 8 · 128/130
+}
+"""Bytes a second of a GPU's links in one direction, by a part of its name, from vendors' figures."""
+
+Measured = tuple[list[int], list[int], int]
+"""Nanoseconds of each iteration on this rank, when each began on the host's clock, and how well we know."""
+
+OPERATIONS = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER}
+ONE_SHOT = "one_shot"
+PATTERN = 7
+"""Values cycle through so many small whole numbers: their sums over ranks are exact in bf16."""
+
+
+def size_of(text: str) -> int:
+    """Return the bytes that ``8``, ``14K``, ``1M`` or ``1G`` names: powers of 1,024, as in nccl-tests."""
+    scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    digits = text if scale == 1 else text[:-1]
+    if not digits.isdigit() or int(digits) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 8, 16K or 1M")
+    return int(digits) * scale
+
+
+class Operation:
+    """One collective on its own buffers, whose result is known.
+
+    Parameters
+    ----------
+    kind
+        One of `OPERATIONS`, or ``one_shot``: an all-reduce by torch's symmetric memory.
+    size
+        nccl-tests' S in bytes.
+    """
+
+    def __init__(self, world: World, kind: str, size: int, dtype: torch.dtype) -> None:
+        self.world, self.kind = world, kind
+        n, ranks = max(1, size // dtype.itemsize), world.size
+        if kind in {"all_gather", "reduce_scatter"}:
+            n = max(ranks, n // ranks * ranks)
+        self.size = n * dtype.itemsize
+        self._values = torch.arange(n, device=world.device) % PATTERN
+        mine = (self._values + world.rank).to(dtype)
+        self._call: Callable[[], object]
+        if kind == ONE_SHOT:
+            self._call = self._one_shot(mine)
+        elif kind == "all_reduce":
+            self._source, self.out = mine, mine.clone()
+            self._call = lambda: dist.all_reduce(self.out)
+        elif kind == "all_gather":
+            part = mine[: n // ranks].clone()
+            self.out = torch.zeros(n, dtype=dtype, device=world.device)
+            self._call = lambda: all_gather_into(self.out, part)
+        else:
+            self.out = torch.zeros(n // ranks, dtype=dtype, device=world.device)
+            self._call = lambda: reduce_scatter_into(self.out, mine)
+
+    def _one_shot(self, mine: torch.Tensor) -> Callable[[], object]:
+        # Without multicast, which one-shot does not need.
+        os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
+        import torch.distributed._symmetric_memory as symmetric
+
+        group = dist.group.WORLD.group_name  # type: ignore[union-attr]
+        shared = symmetric.empty(mine.numel(), dtype=mine.dtype, device=mine.device)
+        symmetric.rendezvous(shared, group)
+        shared.copy_(mine)
+        self.out = torch.empty_like(mine)
+
+        def call() -> None:
+            torch.ops.symm_mem.one_shot_all_reduce_out(shared, "sum", group, self.out)
+
+        return call
+
+    def __call__(self) -> None:
+        """Do it once."""
+        self._call()
+
+    def wrong(self) -> int:
+        """Do it once on fresh data, and return how many elements are wrong on any rank."""
+        if self.kind == "all_reduce":
+            self.out.copy_(self._source)
+        else:
+            self.out.fill_(-1)
+        self()
+        self.world.synchronize()
+        ranks, rank = self.world.size, self.world.rank
+        total = ranks * self._values + ranks * (ranks - 1) // 2
+        if self.kind == "all_gather":
+            part = self._values.numel() // ranks
+            expected = (self._values[:part] + torch.arange(ranks, device=self.world.device)[:, None]).flatten()
+        elif self.kind == "reduce_scatter":
+            expected = total.chunk(ranks)[rank]
+        else:
+            expected = total
+        wrong = int((self.out != expected.to(self.out.dtype)).sum())
+        # All-reduce works in place: sums of sums would overflow, so the calls that are timed add zeros.
+        if self.kind == "all_reduce":
+            self.out.zero_()
+        return sum(self.world.gather(wrong))
+
+
+class Clock:
+    """Puts a device's events on the host's clock, which the ranks of one machine share."""
+
+    def __init__(self, world: World) -> None:
+        self._cuda = world.cuda
+        self.uncertainty_ns = 0
+        if self._cuda:
+            world.synchronize()
+            self._event = torch.cuda.Event(enable_timing=True)
+            before = time.monotonic_ns()
+            self._event.record()
+            self._event.synchronize()
+            after = time.monotonic_ns()
+            self._base, self.uncertainty_ns = (before + after) // 2, after - before
+
+    def host_ns(self, event: "torch.cuda.Event | int") -> int:
+        """Return the host's time of an event that has happened."""
+        if isinstance(event, int):
+            return event
+        return self._base + elapsed_ns(self._event, event)
+
+
+def iterate(
+    world: World,
+    annotator: Annotator,
+    label: str,
+    once: Callable[[], None],
+    count: int,
+    warmup: int,
+    *,
+    graph: bool,
+) -> Measured:
+    """Return each iteration's nanoseconds on this rank, when each began, and how well that is known."""
+    world.barrier(label)
+    for _ in range(max(1, warmup)):
+        once()
+    captured = None
+    body = once
+    if graph and world.cuda:
+        world.synchronize()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            once()
+        body = captured.replay
+        body()
+    clock = Clock(world)
+    world.barrier(f"{label}, timed")
+    starts: list[Any] = []
+    ends: list[Any] = []
+    for _ in range(count):
+        with annotator(BENCH, part=label):
+            if world.cuda:
+                starts.append(torch.cuda.Event(enable_timing=True))
+                starts[-1].record()
+                body()
+                ends.append(torch.cuda.Event(enable_timing=True))
+                ends[-1].record()
+            else:
+                starts.append(time.monotonic_ns())
+                body()
+                ends.append(time.monotonic_ns())
+    world.synchronize()
+    lasted = [
+        end - start if isinstance(start, int) else elapsed_ns(start, end)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    arrived = [clock.host_ns(start) for start in starts]
+    del captured, body
+    return lasted, arrived, clock.uncertainty_ns
+
+
+class Bench:
+    """What the measurements of this run share."""
+
+    def __init__(self, world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset) -> None:
+        self.world, self.annotator, self.chosen, self.preset = world, annotator, chosen, preset
+        self.dtype: torch.dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[chosen.dtype]
+        self._link = chosen.link_gb_per_s * 1e9 if chosen.link_gb_per_s else None
+        if self._link is None and world.cuda:
+            gpu = torch.cuda.get_device_name(world.device)
+            self._link = next((rate for part, rate in LINKS.items() if part in gpu), None)
+        self._one_host = machine.one_host(world)
+
+    def result(
+        self,
+        what: str,
+        variant: str,
+        shape: dict[str, int],
+        operation: str,
+        size: int,
+        calls: int,
+        measured: Measured,
+    ) -> Result:
+        """Return a row: the slowest rank's time of one call, bandwidths, and the skew of the starts."""
+        lasted, arrived, uncertainty = measured
+        slowest = [max(every) for every in zip(*self.world.gather(lasted), strict=True)]
+        skews = [max(every) - min(every) for every in zip(*self.world.gather(arrived), strict=True)]
+        call_ns = [ns // calls for ns in slowest]
+        median = max(1, Quantiles.of(call_ns).p50) * 1e-9
+        algorithm = size / median
+        bus = algorithm * bus_factor(operation, self.world.size)
+        return Result(
+            what,
+            variant,
+            shape,
+            self.chosen.dtype,
+            samples=call_ns,
+            extra={
+                "operation": operation,
+                "size_bytes": size,
+                "calls": calls,
+                "iteration_ns": asdict(Quantiles.of(slowest)),
+                "algbw_bytes_per_s": algorithm,
+                "busbw_bytes_per_s": bus,
+                "link_bytes_per_s": self._link,
+                "link_share": bus / self._link if self._link else None,
+                "start_skew_ns": asdict(Quantiles.of(skews)) if self._one_host else None,
+                "start_skew_uncertainty_ns": max(self.world.gather(uncertainty)),
+            },
+        )
+
+    def check(self, operation: Operation) -> int:
+        """Return the number of wrong elements; none is right."""
+        wrong = operation.wrong()
+        if wrong:
+            raise CannotRun(f"{operation.kind} of {operation.size:,} B: {wrong:,} elements are wrong")
+        return wrong
+
+    def sizes(self) -> list[Result]:
+        """Measure sizes from ``-b`` to ``-e``, eager or as a graph."""
+        results, chosen = [], self.chosen
+        for kind in chosen.operations.split(","):
+            size = chosen.minbytes
+            while size <= chosen.maxbytes:
+                results.append(self._size(kind, size))
+                size *= chosen.stepfactor
+        return results
+
+    def _size(self, kind: str, size: int) -> Result:
+        chosen, graph = self.chosen, bool(self.chosen.cudagraph) and self.world.cuda
+        library = "symmetric memory" if kind == ONE_SHOT else self.world.backend
+        variant = f"{library}, {'graph' if graph else 'eager'}"
+        what = name(OPERATIONS.get(kind, ALLREDUCE))
+        try:
+            operation = Operation(self.world, kind, size, self.dtype)
+            wrong = self.check(operation)
+        except (RuntimeError, ImportError, AttributeError) as error:
+            return Result(what, variant, {"S": size}, chosen.dtype, unavailable=str(error).splitlines()[0])
+
+        def once() -> None:
+            for _ in range(chosen.aggregate):
+                operation()
+
+        label = f"{kind}_{operation.size}"
+        measured = iterate(self.world, self.annotator, label, once, chosen.iters, chosen.warmup, graph=graph)
+        of = "all_reduce" if kind == ONE_SHOT else kind
+        row = self.result(what, variant, {"S": operation.size}, of, operation.size, chosen.aggregate, measured)
+        row.extra["wrong"] = wrong
+        return row
+
+    def bursts(self) -> list[Result]:
+        """Measure the all-reduces of a decode step in a row: those of the layers, and all with the gather."""
+        results = []
+        for tokens in options.tokens(self.chosen.tokens):
+            step = collectives(self.preset, self.world.size, tokens)
+            reduces = [one for one in step if one.operation == "all_reduce"]
+            in_layers = sum(one.calls for one in reduces if one.calls > 1)
+            reduce = Operation(self.world, "all_reduce", reduces[0].payload_bytes, self.dtype)
+            wrong = self.check(reduce)
+            (logits,) = [one for one in step if one.operation == "all_gather"]
+            gather = Operation(self.world, "all_gather", logits.payload_bytes * self.world.size, self.dtype)
+            wrong += self.check(gather)
+
+            def layers(reduce: Operation = reduce, count: int = in_layers) -> None:
+                for _ in range(count):
+                    reduce()
+
+            def whole(reduce: Operation = reduce, gather: Operation = gather, count: int = in_layers + 1) -> None:
+                for _ in range(count):
+                    reduce()
+                gather()
+
+            for body, calls, part in ((layers, in_layers, "burst"), (whole, in_layers + 2, "burst_whole")):
+                for graph in (False, True) if self.world.cuda else (False,):
+                    kind = "graph" if graph else "eager"
+                    measured = iterate(
+                        self.world,
+                        self.annotator,
+                        f"{part}_{kind}_m{tokens}",
+                        body,
+                        self.chosen.iters,
+                        self.chosen.warmup,
+                        graph=graph,
+                    )
+                    row = self.result(
+                        name(ALLREDUCE, part=part),
+                        kind,
+                        {"M": tokens},
+                        "all_reduce",
+                        reduce.size,
+                        calls,
+                        measured,
+                    )
+                    row.extra["wrong"] = wrong
+                    if body is whole:
+                        # Two kinds of calls have no bandwidth in common.
+                        row.extra |= dict.fromkeys(("algbw_bytes_per_s", "busbw_bytes_per_s", "link_share"))
+                    results.append(row)
+            if self.chosen.with_gemm:
+                results.append(self._with_gemm(tokens, reduce, in_layers, layers))
+        return results
+
+    def _with_gemm(self, tokens: int, reduce: Operation, calls: int, layers: Callable[[], None]) -> Result:
+        """Measure the burst while GEMMs of the same model run beside it, on a stream of their own."""
+        world, one = self.world, linears(self.preset, self.world.size)["o_proj"]
+        generator = torch.Generator(world.device).manual_seed(self.chosen.seed)
+        weights = [normal(one.k, one.n, generator) for _ in range(4)]
+        x = torch.randn(max(64, tokens), one.k, device=world.device, generator=generator, dtype=torch.bfloat16)
+        out = torch.empty(len(x), one.n, device=world.device, dtype=torch.bfloat16)
+
+        def gemms(count: int) -> None:
+            for index in range(count):
+                torch.matmul(x, weights[index % 4], out=out)
+
+        # Enough of them to outlast the burst that is measured beside them.
+        count = 4 * calls
+        gemms(8)
+        world.synchronize()
+        alone = iterate(world, self.annotator, f"gemm_alone_m{tokens}", lambda: gemms(count), 3, 1, graph=world.cuda)
+        side = torch.cuda.Stream(world.device) if world.cuda else None
+
+        def between() -> None:
+            layers()
+            gemms(calls)
+
+        lasted = self._beside(side, layers, lambda: gemms(count), between)
+        row = self.result(
+            name(ALLREDUCE, part="burst"), "graph, beside GEMMs" if world.cuda else "between GEMMs",
+            {"M": tokens}, "all_reduce", reduce.size, calls, lasted,
+        )  # fmt: skip
+        row.extra["gemm"] = {"M": len(x), "K": one.k, "N": one.n, "count": count}
+        row.extra["gemm_alone_ns"] = Quantiles.of(alone[0]).p50 // count
+        return row
+
+    def _beside(
+        self,
+        side: "torch.cuda.Stream | None",
+        layers: Callable[[], None],
+        gemms: Callable[[], None],
+        between: Callable[[], None],
+    ) -> Measured:
+        """Return the burst's own times, with events inside the work that is run beside it."""
+        world, chosen = self.world, self.chosen
+        if side is None:
+            return iterate(world, self.annotator, "burst_gemm", between, chosen.iters, chosen.warmup, graph=False)
+        # Two graphs, replayed on two streams at once: the host launches nothing in between.
+        graphs = []
+        for body in (gemms, layers):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                body()
+            graphs.append(graph)
+        main = torch.cuda.current_stream(world.device)
+        clock = Clock(world)
+        pairs = []
+        world.barrier("the burst beside GEMMs")
+        for _ in range(chosen.iters):
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                graphs[0].replay()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            with self.annotator(BENCH, part="burst_gemm"):
+                start.record()
+                graphs[1].replay()
+                end.record()
+            main.wait_stream(side)
+            pairs.append((start, end))
+        world.synchronize()
+        del graphs
+        return (
+            [elapsed_ns(start, end) for start, end in pairs],
+            [clock.host_ns(start) for start, _ in pairs],
+            clock.uncertainty_ns,
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = options.parser("allreduce", __doc__)
+    sizes = parser.add_argument_group("sizes, as in nccl-tests")
+    sizes.add_argument("-b", "--minbytes", type=size_of, default="8K", metavar="S")
+    sizes.add_argument("-e", "--maxbytes", type=size_of, default="8M", metavar="S")
+    sizes.add_argument("-f", "--stepfactor", type=int, default=4, metavar="F")
+    sizes.add_argument("-n", "--iters", type=options.positive, default=20, metavar="N")
+    sizes.add_argument("-w", "--warmup", type=options.positive, default=5, metavar="N")
+    sizes.add_argument("-m", "--aggregate", type=options.positive, default=10, metavar="N", help="calls an iteration")
+    sizes.add_argument("-G", "--cudagraph", type=options.natural, default=0, metavar="N", help="1: as a CUDA graph")
+    sizes.add_argument("--operations", default="all_reduce", metavar="OP,...", help=", ".join([*OPERATIONS, ONE_SHOT]))
+    sizes.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    burst = parser.add_argument_group("the decode burst")
+    burst.add_argument("-M", "--tokens", default="1,4,16,64,256", metavar="M,...")
+    burst.add_argument("--with-gemm", action="store_true", help="beside GEMMs, too")
+    burst.add_argument("--no-burst", action="store_true")
+    burst.add_argument("--no-sizes", action="store_true")
+    parser.add_argument("--link-gb-per-s", type=float, metavar="X", help="of a GPU's links, in one direction")
+    sweep = parser.add_argument_group("settings of NCCL")
+    sweep.add_argument(
+        "--sweep",
+        action="append",
+        metavar="NAME=V,...",
+        help="run for each value, such as NCCL_PROTO=LL,Simple; of several, every combination; empty: unset",
+    )
+    sweep.add_argument("--nproc", type=options.positive, metavar="N", help="ranks that --sweep starts")
+    return parser
+
+
+def combinations(settings: Sequence[str]) -> list[dict[str, str]]:
+    """Return every combination of ``NAME=V,...``.
+
+    Examples
+    --------
+    >>> combinations(["NCCL_PROTO=LL,Simple", "NCCL_ALGO=Ring"])
+    [{'NCCL_PROTO': 'LL', 'NCCL_ALGO': 'Ring'}, {'NCCL_PROTO': 'Simple', 'NCCL_ALGO': 'Ring'}]
+    """
+    names, values = [], []
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.replace("_", "").isalnum() or not key.startswith("NCCL_"):
+            raise UsageError(f"{setting!r} is no setting", "such as NCCL_PROTO=LL,Simple")
+        names.append(key)
+        values.append(text.split(","))
+    return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
+
+
+def sweep(chosen: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run this program under torchrun for each combination of settings, and join the results."""
+    if "WORLD_SIZE" in os.environ:
+        raise UsageError("--sweep starts torchrun itself", "run it without torchrun, with --nproc N")
+    writable(chosen.json, force=chosen.force)
+    nproc = chosen.nproc or max(1, torch.cuda.device_count())
+    joined: dict[str, Any] | None = None
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as place:
+        for number, settings in enumerate(combinations(chosen.sweep)):
+            shown = " ".join(f"{key}={value or '(unset)'}" for key, value in settings.items())
+            say(f"[{number + 1}] {shown}")
+            environment = {key: value for key, value in os.environ.items() if key not in settings}
+            environment |= {key: value for key, value in settings.items() if value}
+            target = Path(place) / f"{number}.json"
+            command = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                str(nproc),
+            ]
+            command += ["-m", "k25trace.workloads.allreduce", *words, "--json", str(target)]
+            done = subprocess.run(
+                command,
+                env=environment,
+                check=False,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            if done.returncode or not target.exists():
+                said = [line for line in done.stderr.splitlines() if line.startswith(("error:", "hint:"))]
+                failed.append(f"{shown}: {said[0] if said else f'exit code {done.returncode}'}")
+                say(failed[-1])
+                continue
+            found = json.loads(target.read_text(encoding="utf-8"))
+            for row in found["results"]:
+                row["settings"] = settings
+                row["variant"] = f"{row['variant']}, {shown}"
+            if joined is None:
+                joined = found
+            else:
+                joined["results"] += found["results"]
+                joined["dirty"] = list(dict.fromkeys(joined["dirty"] + found["dirty"]))
+    if joined is None:
+        raise CannotRun("no setting worked: " + (failed[0] if failed else "none was given"))
+    joined |= {"schema": SCHEMA, "sweep": combinations(chosen.sweep), "failed": failed}
+    table(joined)
+    if chosen.json is not None:
+        write(chosen.json, joined)
+    return 1 if failed else 0
+
+
+def without_sweep(words: Sequence[str]) -> list[str]:
+    """Return the command line for one setting: without what only the sweep itself needs."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in {"--sweep", "--nproc", "--json"}:
+            skip = True
+        elif not word.startswith(("--sweep=", "--nproc=", "--json=")):
+            kept.append(word)
+    return kept
+
+
+def main() -> int:
+    """Run the benchmark."""
+    chosen = _parser().parse_args()
+    if chosen.stepfactor < 2:
+        raise UsageError("-f must be at least 2")
+    if unknown := set(chosen.operations.split(",")) - {*OPERATIONS, ONE_SHOT}:
+        raise UsageError(f"there is no operation {', '.join(sorted(unknown))}", ", ".join([*OPERATIONS, ONE_SHOT]))
+    options.tokens(chosen.tokens)
+    if chosen.sweep:
+        return sweep(chosen, without_sweep(sys.argv[1:]))
+    world, annotator = options.begin(chosen)
+    if world.size < 2:
+        raise UsageError("a collective needs at least 2 ranks", "torchrun --nproc-per-node N -m ...")
+    before = machine.look_before(world, chosen.on_dirty)
+    bench = Bench(world, annotator, chosen, options.preset(chosen))
+    results: list[Result] = []
+    with recording(world, annotator):
+        if not chosen.no_sizes:
+            results += bench.sizes()
+        if not chosen.no_burst:
+            results += bench.bursts()
+    publish(world, document(world, "allreduce", chosen, results, before), chosen)
+    world.close()
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,147 @@
+"""The state of the machine before and after, and whether it was fit to be measured.
+
+Read through ``nvidia-ml-py`` where that is installed; nothing is ever set.
+"""
+
+import os
+import platform
+import socket
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from k25trace.workloads.world import CannotRun, World
+from torch.cuda.nccl import version as nccl_version
+
+from k25trace import __version__
+
+FOREIGN_BYTES = 1 << 30
+"""Memory in use before this program has any, above which someone else is taken to be working."""
+
+# Reasons for lower clocks, by bit, of nvmlDeviceGetCurrentClocksEventReasons; those that spoil a measurement.
+THROTTLE = {
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+SPOILS = 0x8 | 0x20 | 0x40 | 0x80
+"""The software power cap is how a loaded GPU lives, and is reported but spoils nothing."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One device at one moment. None where it cannot be read, with the reason under ``unknown``."""
+
+    device: str
+    driver: str | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_mw: int | None = None
+    temperature_c: int | None = None
+    throttle: tuple[str, ...] = ()
+    spoiled: bool = False
+    unknown: str | None = None
+
+
+def snapshot(world: World) -> Snapshot:
+    """Return the state of this rank's device."""
+    if not world.cuda:
+        return Snapshot(platform.processor() or platform.machine(), unknown="a CPU: nothing is read")
+    properties = torch.cuda.get_device_properties(world.device)
+    try:
+        import pynvml
+    except ImportError:
+        return Snapshot(properties.name, unknown="nvidia-ml-py is not installed")
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        reasons = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        return Snapshot(
+            device=properties.name,
+            driver=str(pynvml.nvmlSystemGetDriverVersion()),
+            memory_used_bytes=int(memory.used),
+            memory_total_bytes=int(memory.total),
+            sm_mhz=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+            memory_mhz=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+            power_mw=int(pynvml.nvmlDeviceGetPowerUsage(handle)),
+            temperature_c=int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+            throttle=tuple(text for bit, text in THROTTLE.items() if reasons & bit),
+            spoiled=bool(reasons & SPOILS),
+        )
+    except (pynvml.NVMLError, AttributeError) as error:
+        return Snapshot(properties.name, unknown=f"NVML: {error}")
+
+
+def dirt(before: Snapshot, after: Snapshot | None = None) -> list[str]:
+    """Return why results taken between two snapshots are not to be trusted."""
+    reasons = []
+    used = before.memory_used_bytes
+    if used is not None and used > FOREIGN_BYTES:
+        reasons.append(f"{used:,} B of GPU memory in use by others at the start")
+    for when, state in (("at the start", before), ("at the end", after)):
+        if state is not None and state.spoiled:
+            reasons.append(f"{', '.join(state.throttle)} {when}")
+    return reasons
+
+
+def topology(world: World) -> str | None:
+    """Return what ``nvidia-smi topo -m`` says of the GPUs; None where it cannot be asked."""
+    if not world.cuda:
+        return None
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "topo", "-m"],  # noqa: S607 - the driver's tool, wherever it lies
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    rows = [line.rstrip() for line in done.stdout.partition("Legend")[0].splitlines() if line.strip()]
+    return "\n".join(rows) if done.returncode == 0 else None
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of what the results depend on."""
+    nccl = None
+    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
+        nccl = ".".join(map(str, nccl_version()))
+    return {
+        "k25trace": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": nccl,
+    }
+
+
+def environment() -> dict[str, str]:
+    """Return the settings of NCCL and CUDA that are set."""
+    told = ("NCCL_", "CUDA_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
+    kept_back = ("CUDA_CACHE_PATH", "CUDA_HOME", "CUDA_PATH", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG_FILE")
+    return {
+        key: value
+        for key, value in sorted(os.environ.items())
+        if key.startswith(told) and not key.startswith(kept_back)
+    }
+
+
+def one_host(world: World) -> bool:
+    """Whether all ranks run on one machine, whose clock they share."""
+    return len({str(name) for name in world.gather(socket.gethostname())}) == 1
+
+
+def look_before(world: World, on_dirty: str) -> Snapshot:
+    """Return the snapshot at the start; with ``refuse``, raise `CannotRun` on a machine that is in use."""
+    before = snapshot(world)
+    reasons: list[Any] = [reason for found in world.gather(dirt(before)) for reason in found]
+    if reasons and on_dirty == "refuse":
+        raise CannotRun(f"the machine is not fit to be measured: {reasons[0]}", "--on-dirty mark measures anyway")
+    return before

@@ -1,0 +1,264 @@
+"""What a workload reports: one JSON object of schema ``k25trace.bench/1``, and a table."""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from k25trace.workloads import machine
+from k25trace.workloads.machine import Snapshot
+from k25trace.workloads.timing import Ceilings, Quantiles
+from k25trace.workloads.world import CannotRun, World, say
+from rich.console import Console
+from rich.table import Table
+
+from k25trace.errors import UsageError
+from k25trace.units import format_count, format_ns, format_share
+
+SCHEMA = "k25trace.bench/1"
+RATES = ("GB/s", "of copy", "TFLOP/s", "of matmul", "Error")
+COLLECTIVE = ("algbw GB/s", "busbw GB/s", "of link", "#wrong", "Start skew")
+
+
+@dataclass
+class Result:
+    """One thing measured.
+
+    Parameters
+    ----------
+    name, variant
+        What was measured (a name of `k25trace.ranges`), and which way of doing it.
+    shape, dtype
+        Dimensions by name, and the type of the operands.
+    samples
+        Nanoseconds of one call, a sample each, on this rank; empty if it could not be measured.
+    bytes, flops
+        The least that one call must move and compute on one rank.
+    error, tolerance
+        ‖out - reference‖ / ‖reference‖ against float64, and what was allowed.
+    unavailable
+        Why it was not measured; None if it was.
+    extra
+        Further figures, by name.
+    """
+
+    name: str
+    variant: str
+    shape: dict[str, int]
+    dtype: str
+    samples: list[int] = field(default_factory=list[int])
+    bytes: int | None = None
+    flops: int | None = None
+    error: float | None = None
+    tolerance: float | None = None
+    unavailable: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def check_error(result: Result) -> Result:
+    """Return the result; raise `CannotRun` if its error is beyond its tolerance, or no number."""
+    if result.error is not None and result.tolerance is not None and not result.error <= result.tolerance:
+        raise CannotRun(
+            f"{result.name} ({result.variant}) is wrong: relative error {result.error:.3g},"
+            f" allowed {result.tolerance:.3g}"
+        )
+    return result
+
+
+def guarded(result: Result, measure: Callable[[Result], None]) -> Result:
+    """Measure; what this machine cannot do becomes the row's reason, so that the others are still measured.
+
+    A row that is wrong says so there, too, and makes the run fail in the end (`failures`).
+    """
+    try:
+        measure(result)
+    except (RuntimeError, NotImplementedError, CannotRun) as error:
+        result.samples = []
+        result.unavailable = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if result.error is not None and not math.isfinite(result.error):
+        result.error = None
+    return result
+
+
+def failures(results: Sequence[Result]) -> int:
+    """Return 1, after saying which, if a result was wrong; else 0."""
+    wrong = [one.unavailable for one in results if one.unavailable and " is wrong: " in one.unavailable]
+    for text in wrong:
+        say(f"error: {text}")
+    return CannotRun.exit_code if wrong else 0
+
+
+def writable(path: Path | None, *, force: bool) -> None:
+    """Refuse a file for the results that exists, or whose folder does not, before anything is measured."""
+    if path is None:
+        return
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", "choose another name, or --force")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is no folder", "make it first")
+
+
+def document(
+    world: World,
+    what: str,
+    options: argparse.Namespace,
+    results: Sequence[Result],
+    before: Snapshot,
+    ceilings: Ceilings | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the JSON object; every rank takes part, and all return the same.
+
+    Times are the maximum over ranks, sample by sample, before quantiles are taken: a collective program is as
+    slow as its slowest rank. Errors are the maximum over ranks.
+    """
+    after = machine.snapshot(world)
+    states: list[tuple[Snapshot, Snapshot]] = world.gather((before, after))
+    every: list[list[tuple[list[int], float | None]]] = world.gather([(r.samples, r.error) for r in results])
+    rows = []
+    for index, result in enumerate(results):
+        of_ranks = [ranks[index] for ranks in every]
+        slowest = [max(samples) for samples in zip(*(samples for samples, _ in of_ranks), strict=False)]
+        errors = [error for _, error in of_ranks if error is not None]
+        rows.append(_row(result, slowest, max(errors) if errors else None, ceilings))
+    reasons = {reason: None for pair in states for reason in machine.dirt(*pair)}
+    return {
+        "schema": SCHEMA,
+        "what": what,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "options": {key: _plain(value) for key, value in sorted(vars(options).items()) if key != "json"},
+        "seed": options.seed,
+        "device": world.device.type,
+        "world_size": world.size,
+        "under_profiler": "NSYS_PROFILING_SESSION_ID" in os.environ,
+        "dirty": list(reasons),
+        "versions": machine.versions(),
+        "environment": machine.environment(),
+        "machine": {
+            "before": [asdict(first) for first, _ in states],
+            "after": [asdict(last) for _, last in states],
+            "topology": machine.topology(world),
+        },
+        "ceilings": None if ceilings is None else asdict(ceilings),
+        "results": rows,
+        **(extra or {}),
+    }
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | bool | list | None) else str(value)
+
+
+def _row(result: Result, slowest: Sequence[int], error: float | None, ceilings: Ceilings | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": result.name,
+        "variant": result.variant,
+        "shape": result.shape,
+        "dtype": result.dtype,
+        "time_ns": asdict(Quantiles.of(slowest)) if slowest else None,
+        "bytes": result.bytes,
+        "flops": result.flops,
+        "bytes_per_s": None,
+        "flops_per_s": None,
+        "copy_ceiling_share": None,
+        "matmul_ceiling_share": None,
+        "error": error,
+        "tolerance": result.tolerance,
+        "unavailable": result.unavailable,
+        **result.extra,
+    }
+    if slowest:
+        seconds = max(1, Quantiles.of(slowest).p50) * 1e-9
+        for key, amount, share, ceiling in (
+            ("bytes_per_s", result.bytes, "copy_ceiling_share", ceilings and ceilings.copy_bytes_per_s),
+            ("flops_per_s", result.flops, "matmul_ceiling_share", ceilings and ceilings.matmul_flops_per_s),
+        ):
+            if amount is not None:
+                row[key] = amount / seconds
+                row[share] = amount / seconds / ceiling if ceiling else None
+    return row
+
+
+def table(found: Mapping[str, Any]) -> None:
+    """Print the results; sentences first that say what they are worth."""
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
+    for reason in found["dirty"]:
+        console.print(f"warning: dirty machine: {reason}", markup=False)
+    rows = Table(box=None, pad_edge=False, title=f"{found['what']}, {found['world_size']} x {found['device']}")
+    for heading in ("What", "Variant", "Shape"):
+        rows.add_column(heading, overflow="fold")
+    collective = any("busbw_bytes_per_s" in row for row in found["results"])
+    for heading in ("n", "Min", "Median", "p99", "Max", *(COLLECTIVE if collective else RATES)):
+        rows.add_column(heading, justify="right", no_wrap=True)
+    for row in found["results"]:
+        shape = " ".join(f"{key}={value}" for key, value in row["shape"].items())
+        time = row["time_ns"]
+        if time is None:
+            rows.add_row(row["name"], row["variant"], f"{shape}: {row['unavailable']}".removeprefix(": "))
+            continue
+        rows.add_row(
+            row["name"],
+            row["variant"],
+            shape,
+            format_count(time["n"]),
+            *(format_ns(time[key]) for key in ("min", "p50", "p99", "max")),
+            *(_of_collective(row) if collective else _rates(row)),
+        )
+    console.print(rows)
+
+
+def _rates(row: Mapping[str, Any]) -> list[str]:
+    return [
+        _number(row["bytes_per_s"], 1e9),
+        _share(row["copy_ceiling_share"]),
+        _number(row["flops_per_s"], 1e12),
+        _share(row["matmul_ceiling_share"]),
+        "" if row["error"] is None else f"{row['error']:.1e}",
+    ]
+
+
+def _of_collective(row: Mapping[str, Any]) -> list[str]:
+    skew = row["start_skew_ns"]
+    return [
+        _number(row["algbw_bytes_per_s"], 1e9),
+        _number(row["busbw_bytes_per_s"], 1e9),
+        _share(row["link_share"]),
+        str(row["wrong"]) if "wrong" in row else "",
+        "" if skew is None else format_ns(skew["p50"]),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else format_share(value)
+
+
+def _number(value: float | None, scale: float) -> str:
+    return "" if value is None else f"{value / scale:,.3g}"
+
+
+def publish(world: World, found: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """On rank 0, print the table and write the file."""
+    if world.rank != 0:
+        return
+    table(found)
+    if options.json is None:
+        return
+    write(options.json, found)
+
+
+def write(target: Path, found: Mapping[str, Any]) -> None:
+    """Write the object beside its target first, then rename it."""
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        beside.replace(target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise CannotRun(f"{target}: {error.strerror}") from None
+    say(f"wrote {target}")

@@ -1,0 +1,150 @@
+"""How long a call takes: CUDA events around it, warm, on weights that are not in the cache."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from k25trace.workloads.annotate import Annotator
+from k25trace.workloads.world import World
+
+CPU_CACHE_BYTES = 1 << 20
+MAX_COPIES = 64
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Whole nanoseconds; quantiles are samples (nearest rank)."""
+
+    n: int
+    min: int
+    p50: int
+    p99: int
+    max: int
+    mean: int
+
+    @staticmethod
+    def of(samples: Sequence[int]) -> "Quantiles":
+        """Return the quantiles of at least one sample."""
+        ordered = sorted(samples)
+        n = len(ordered)
+        p50, p99 = (ordered[-(-n * percent // 100) - 1] for percent in (50, 99))
+        return Quantiles(n, ordered[0], p50, p99, ordered[-1], sum(ordered) // n)
+
+
+def cache_bytes(world: World) -> int:
+    """Return the size of the device's last cache (L2)."""
+    if not world.cuda:
+        return CPU_CACHE_BYTES
+    return int(torch.cuda.get_device_properties(world.device).L2_cache_size)
+
+
+def copies_for(world: World, one_bytes: int, spare_bytes: int | None = None) -> int:
+    """Return how many copies of an operand of ``one_bytes`` cycle through more than twice the cache.
+
+    A weight read again and again from L2 would be faster than any model can be. Never more than
+    ``spare_bytes`` hold, nor than 64.
+    """
+    wanted = 2 * cache_bytes(world) // max(1, one_bytes) + 2
+    if spare_bytes is not None:
+        wanted = min(wanted, max(1, spare_bytes // max(1, one_bytes)))
+    return max(1, min(MAX_COPIES, wanted))
+
+
+def elapsed_ns(start: torch.cuda.Event, end: torch.cuda.Event) -> int:
+    """Return the time between two events that have happened."""
+    return round(start.elapsed_time(end) * 1e6)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How to time: samples of ``calls`` calls each after ``warmup``, as a CUDA graph or one by one."""
+
+    samples: int = 20
+    warmup: int = 3
+    calls: int = 20
+    graph: bool = True
+
+
+def time_calls(
+    world: World,
+    annotator: Annotator,
+    call: Callable[[int], object],
+    timing: Timing,
+    label: str,
+) -> list[int]:
+    """Return the nanoseconds of one call in each sample; ``call(i)`` works on the i-th copy of its operands.
+
+    A sample is ``calls`` calls between two events, in one range ``bench.LABEL``, and its time is divided by
+    them: on a GPU as replays of a CUDA graph unless ``timing`` says otherwise, so that the host's launches
+    are not timed. Nothing synchronises inside. On a CPU the host's clock is read.
+    """
+    world.at(f"the timing of {label}")
+    calls = max(1, timing.calls)
+
+    def several() -> None:
+        for index in range(calls):
+            call(index)
+
+    for _ in range(max(1, timing.warmup)):
+        several()
+    world.synchronize()
+    if not world.cuda:
+        samples: list[int] = []
+        for _ in range(timing.samples):
+            with annotator("bench", part=label):
+                began = time.perf_counter_ns()
+                several()
+                samples.append((time.perf_counter_ns() - began) // calls)
+        return samples
+    graph = None
+    replay: Callable[[], None] = several
+    if timing.graph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            several()
+        replay = graph.replay
+        replay()
+    pairs = [
+        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(timing.samples)
+    ]
+    world.synchronize()
+    for start, end in pairs:
+        with annotator("bench", part=label):
+            start.record()
+            replay()
+            end.record()
+    world.synchronize()
+    found = [elapsed_ns(start, end) // calls for start, end in pairs]
+    del graph
+    return found
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the device reached in this run: bytes read and written by a copy, bf16 FLOPs; a second."""
+
+    copy_bytes_per_s: float
+    matmul_flops_per_s: float
+
+
+def measure_ceilings(world: World, annotator: Annotator, timing: Timing) -> Ceilings:
+    """Measure the two ceilings on random data."""
+    size = 1 << (30 if world.cuda else 22)
+    side = 8192 if world.cuda else 256
+    one = Timing(samples=min(timing.samples, 10), warmup=2, calls=2, graph=False)
+    copy = Quantiles.of(time_calls(world, annotator, _copier(world, size), one, "ceiling_copy"))
+    product = Quantiles.of(time_calls(world, annotator, _multiplier(world, side), one, "ceiling_matmul"))
+    return Ceilings(2 * size / (copy.p50 * 1e-9), 2 * side**3 / (product.p50 * 1e-9))
+
+
+def _copier(world: World, size: int) -> Callable[[int], object]:
+    source = torch.randint(-128, 127, (size,), dtype=torch.int8, device=world.device)
+    target = torch.empty_like(source)
+    return lambda _: target.copy_(source)
+
+
+def _multiplier(world: World, side: int) -> Callable[[int], object]:
+    a, b = (torch.randn(side, side, device=world.device, dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(a)
+    return lambda _: torch.matmul(a, b, out=out)
