@@ -425,6 +425,7 @@ def _check_tail(query: Query) -> None:
     if query.is_step:
         return
     tail = re.search(r"\bORDER BY\s+((?:(?!\bORDER BY\b)[^()])*);\Z", query.sql)
-    said = tuple(" ".join(part.split()) for part in tail[1].split(",")) if tail else ()
+    bare = re.sub(r'\b\w+\.|"', "", tail[1]) if tail else ""
+    said = tuple(" ".join(part.split()) for part in bare.split(",")) if tail else ()
     if said != query.order:
         raise BadQuery(f"{query.file}: ordered by {', '.join(said) or 'nothing'}, not by {', '.join(query.order)}")

@@ -1,0 +1,113 @@
+-- step_edges: The first and the last kernel of each step on each GPU.
+--
+-- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the step
+-- in which its launch call began. Steps are counted from 1 by their start, for each process. Which kernel is first is by start, which is last by end.
+--
+-- In memory: tables of API calls, of ranges and of states, each with an index.
+--
+-- standalone: no
+-- requires: _kernels(kernel, process, gpu, correlation, start_ns, end_ns, name)
+-- requires: _ranges(range, is_push_pop, process, start_ns, name)
+-- requires: _states(state, thread, at_ns, stack)
+-- requires: _calls(process, correlation, thread, start_ns)
+-- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
+-- column: pid INTEGER operating system's process id
+-- column: step INTEGER number of the step
+-- column: name TEXT name of its range
+-- column: gpu TEXT the GPU
+-- column: first_kernel TEXT name of the kernel that starts first
+-- column: first_ns INTEGER [ns] its start
+-- column: last_kernel TEXT name of the kernel that ends last
+-- column: last_ns INTEGER [ns] its end
+-- order: pid, step, gpu
+WITH
+  asked AS (
+    SELECT coalesce(nullif(:step, ''), '*step*') AS step
+  ),
+
+  steps AS MATERIALIZED (
+    SELECT r.range, r.process, r.name, r.start_ns
+    FROM _ranges AS r
+    CROSS JOIN asked AS a
+    WHERE r.is_push_pop AND r.name GLOB a.step
+  ),
+
+  placed AS (
+    SELECT
+      k.kernel,
+      k.gpu,
+      k.name,
+      k.start_ns,
+      k.end_ns,
+      (
+        SELECT s.state
+        FROM _states AS s
+        WHERE s.thread = c.thread AND s.at_ns <= c.start_ns
+        ORDER BY s.at_ns DESC, s.state DESC
+        LIMIT 1
+      ) AS state
+    FROM _kernels AS k
+    INNER JOIN _calls AS c ON k.process = c.process AND k.correlation = c.correlation
+  ),
+
+  -- The step of a state is the outermost range of its stack that is one.
+  step_of AS MATERIALIZED (
+    SELECT s.state, t.range, min(j.key) AS place
+    FROM _states AS s
+    INNER JOIN json_each('[' || replace(trim(s.stack, '/'), '/', ',') || ']') AS j
+    INNER JOIN steps AS t ON j.value = t.range
+    GROUP BY s.state
+  ),
+
+  used AS (
+    SELECT DISTINCT range
+    FROM step_of
+  ),
+
+  numbered AS MATERIALIZED (
+    SELECT
+      t.range,
+      t.process,
+      t.name,
+      t.start_ns,
+      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range) AS step
+    FROM steps AS t
+    INNER JOIN used AS u ON t.range = u.range
+  ),
+
+  ranked AS (
+    SELECT
+      o.range,
+      p.gpu,
+      p.name,
+      p.start_ns,
+      p.end_ns,
+      row_number() OVER (PARTITION BY o.range, p.gpu ORDER BY p.start_ns, p.kernel) AS from_first,
+      row_number() OVER (PARTITION BY o.range, p.gpu ORDER BY p.end_ns DESC, p.kernel DESC) AS from_last
+    FROM placed AS p
+    INNER JOIN step_of AS o ON p.state = o.state
+  ),
+
+  edges AS (
+    SELECT
+      range,
+      gpu,
+      max(CASE WHEN from_first = 1 THEN name END) AS first_kernel,
+      min(start_ns) AS first_ns,
+      max(CASE WHEN from_last = 1 THEN name END) AS last_kernel,
+      max(end_ns) AS last_ns
+    FROM ranked
+    GROUP BY range, gpu
+  )
+SELECT
+  (n.process >> 24) & 16777215 AS pid,
+  n.step,
+  n.name,
+  e.gpu,
+  e.first_kernel,
+  e.first_ns,
+  e.last_kernel,
+  e.last_ns
+FROM edges AS e
+INNER JOIN numbered AS n ON e.range = n.range
+ORDER BY pid, step, gpu;
