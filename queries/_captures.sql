@@ -14,17 +14,29 @@
 -- index: process, node
 WITH RECURSIVE
   chain AS (
-    SELECT process, node, node AS origin, 0 AS hops
+    SELECT
+      process,
+      node,
+      node AS origin,
+      0 AS hops
     FROM _graph_nodes
     UNION ALL
-    SELECT c.process, c.node, n.original, c.hops + 1
+    SELECT
+      c.process,
+      c.node,
+      n.original,
+      c.hops + 1
     FROM chain AS c
     INNER JOIN _graph_nodes AS n ON c.process = n.process AND c.origin = n.node
     WHERE n.original IS NOT NULL AND c.hops < 33
   ),
 
   ends AS (
-    SELECT process, node, origin, max(hops) AS hops
+    SELECT
+      process,
+      node,
+      origin,
+      max(hops) AS hops
     FROM chain
     GROUP BY process, node
   )

@@ -25,12 +25,21 @@ WITH
 
   -- min() makes SQLite take the original from the earliest row that has one.
   links AS MATERIALIZED (
-    SELECT process, node, original, min(at_ns) AS first_ns
+    SELECT
+      process,
+      node,
+      original,
+      min(at_ns) AS first_ns
     FROM ranked
     WHERE original IS NOT NULL
     GROUP BY process, node
   )
-SELECT r.process, r.node, l.original, r.thread, r.at_ns
+SELECT
+  r.process,
+  r.node,
+  l.original,
+  r.thread,
+  r.at_ns
 FROM ranked AS r
 LEFT JOIN links AS l ON r.process = l.process AND r.node = l.node
 WHERE r.place = 1;

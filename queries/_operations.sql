@@ -1,5 +1,6 @@
 -- _operations: GPU operations (kernels, copies, sets) with usable times, and their GPU.
 --
+--
 -- standalone: no
 -- requires: _kernels(process, gpu, stream, correlation, graph_node, start_ns, end_ns)
 -- requires: CUPTI_ACTIVITY_KIND_MEMCPY?(start, end, deviceId, streamId, correlationId, globalPid, graphNodeId?)

@@ -5,7 +5,7 @@
 -- standalone: no
 -- requires: NVTX_EVENTS(rowid, start, end, eventType, globalTid, text, textId?, domainId?)
 -- requires: StringIds?(id, value)
--- column: range INTEGER row of the export
+-- column: range_row INTEGER row of the export
 -- column: is_push_pop INTEGER 1 for push/pop, 0 for start/end
 -- column: process INTEGER globalPid
 -- column: thread INTEGER globalTid of the thread that opened it
@@ -13,11 +13,11 @@
 -- column: end_ns INTEGER NULL [ns] end; NULL if it was never closed
 -- column: name TEXT its name, empty if it has none
 -- column: domain TEXT its domain
--- index: range
+-- index: range_row
 WITH
   events AS (
     SELECT
-      e.rowid AS range,
+      e.rowid AS range_row,
       e.eventType AS event_type,
       e.globalTid & -16777216 AS process,
       e.globalTid AS thread,
@@ -32,14 +32,21 @@ WITH
 
   -- max() makes SQLite take the other columns from the same row: the last creation.
   created AS (
-    SELECT process, domain_id, name AS domain, max(range) AS last_row
+    SELECT
+      process,
+      domain_id,
+      name AS domain,
+      max(range_row) AS last_row
     FROM events
     WHERE event_type = 75
     GROUP BY process, domain_id
   ),
 
   used AS (
-    SELECT process, domain_id, min(name GLOB 'nccl*') AS all_nccl
+    SELECT
+      process,
+      domain_id,
+      min(name GLOB 'nccl*') AS all_nccl
     FROM events
     WHERE event_type <> 75
     GROUP BY process, domain_id
@@ -59,7 +66,7 @@ WITH
     LEFT JOIN created AS c ON u.process = c.process AND u.domain_id = c.domain_id
   )
 SELECT
-  e.range,
+  e.range_row,
   e.event_type = 59 AS is_push_pop,
   e.process,
   e.thread,

@@ -1,9 +1,9 @@
 -- _states: what is open on a thread from each instant on: push/pop ranges, and the stream capture in progress.
 --
--- Every opening and closing of a range, and every begin and end of a stream capture, makes the state of its
--- thread anew: one step of the recursion each. `stack` is the rows of the open ranges of all domains, outermost
--- first, as /12/40/. Ranges of different domains may cross, so a closing one may lie anywhere in it. The state at
--- an instant is the last one of the thread that is not after it.
+-- Every opening and closing of a range, and every begin and end of a stream capture, makes the state of its thread
+-- anew: one step of the recursion each. `stack` is the rows of the open ranges of all domains, outermost first, as
+-- /12/40/. Ranges of different domains may cross, so a closing one may lie anywhere in it. The state at an instant is
+-- the last one of the thread that is not after it.
 --
 -- standalone: no
 -- requires: _changes(change, thread, at_ns, phase, item)
@@ -16,7 +16,12 @@
 -- index: thread, at_ns, state
 WITH RECURSIVE
   walk AS (
-    SELECT 0 AS state, NULL AS thread, NULL AS at_ns, '/' AS stack, '/' AS begun
+    SELECT
+      0 AS state,
+      NULL AS thread,
+      NULL AS at_ns,
+      '/' AS stack,
+      '/' AS begun
     UNION ALL
     SELECT
       c.change,
@@ -40,6 +45,6 @@ SELECT
   thread,
   at_ns,
   stack,
-  CAST(nullif(substr(begun, length(rtrim(rtrim(begun, '/'), '-0123456789')) + 1), '/') AS INTEGER) AS began_ns
+  cast(nullif(substr(begun, length(rtrim(rtrim(begun, '/'), '-0123456789')) + 1), '/') AS INTEGER) AS began_ns
 FROM walk
 WHERE state > 0;

@@ -1,7 +1,7 @@
 -- category_share: Kernel time of each category on each GPU, and its share.
 --
--- Categories are those of the classification rules. The share is of the kernel time of the same GPU; copies are not in
--- it. Busy time of a category is the length of the union of its kernels.
+-- Categories are those of the classification rules. The share is of the kernel time of the same GPU; copies are not
+-- in it. Busy time of a category is the length of the union of its kernels.
 --
 -- standalone: no
 -- requires: _kernels(gpu, start_ns, end_ns, category)

@@ -19,7 +19,11 @@
 -- oracle: k25trace.analysis.Analysis.processes
 WITH
   ran AS MATERIALIZED (
-    SELECT process, device, count(*) AS kernel_count, sum(end_ns - start_ns) AS kernel_ns
+    SELECT
+      process,
+      device,
+      count(*) AS kernel_count,
+      sum(end_ns - start_ns) AS kernel_ns
     FROM _kernels
     GROUP BY process, device
   )

@@ -1,7 +1,7 @@
 -- duplicate_correlations: Correlation ids that several API calls of one process share.
 --
--- A correlation id is unique within a process; two processes may use the same. A runtime call and the driver call inside
--- it share one, which is no defect; other pairs make a join multiply kernels.
+-- A correlation id is unique within a process; two processes may use the same. A runtime call and the driver call
+-- inside it share one, which is no defect; other pairs make a join multiply kernels.
 --
 -- standalone: yes
 -- requires: CUPTI_ACTIVITY_KIND_RUNTIME(start, globalTid, correlationId, nameId)

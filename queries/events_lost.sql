@@ -7,7 +7,7 @@
 -- In memory: tables of ranges and of states, each with an index.
 --
 -- standalone: no
--- requires: _ranges(range, is_push_pop, process, thread, start_ns, end_ns)
+-- requires: _ranges(range_row, is_push_pop, process, thread, start_ns, end_ns)
 -- requires: _states(stack)
 -- requires: CUPTI_ACTIVITY_KIND_RUNTIME(start, globalTid)
 -- column: pid INTEGER operating system's process id
@@ -19,7 +19,7 @@
 WITH
   -- Whatever is above another range in some state is not innermost.
   outer_ranges AS MATERIALIZED (
-    SELECT DISTINCT j.value AS range
+    SELECT DISTINCT j.value AS range_row
     FROM _states AS s
     INNER JOIN json_each(
       '[' || replace(trim(rtrim(rtrim(s.stack, '/'), '0123456789'), '/'), '/', ',') || ']'
@@ -27,18 +27,32 @@ WITH
   ),
 
   innermost AS (
-    SELECT r.process, r.thread, r.start_ns, coalesce(r.end_ns, 4611686018427387904) AS end_ns
+    SELECT
+      r.process,
+      r.thread,
+      r.start_ns,
+      coalesce(r.end_ns, 4611686018427387904) AS end_ns
     FROM _ranges AS r
-    LEFT JOIN outer_ranges AS o ON r.range = o.range
-    WHERE r.is_push_pop AND o.range IS NULL AND (r.end_ns > r.start_ns OR r.end_ns IS NULL)
+    LEFT JOIN outer_ranges AS o ON r.range_row = o.range_row
+    WHERE r.is_push_pop AND o.range_row IS NULL AND (r.end_ns > r.start_ns OR r.end_ns IS NULL)
   ),
 
-  -- Ranges and calls in one order: the next call after a range's start is inside it, or none is.
+  -- Ranges and calls in one order, last first: the next call after a range's start is inside it, or none is.
   moments AS (
-    SELECT thread, start_ns AS at_ns, 0 AS is_call, process, end_ns
+    SELECT
+      thread,
+      start_ns AS at_ns,
+      0 AS is_call,
+      process,
+      end_ns
     FROM innermost
     UNION ALL
-    SELECT globalTid, start, 1, globalTid & -16777216, NULL
+    SELECT
+      globalTid,
+      start,
+      1,
+      globalTid & -16777216,
+      NULL
     FROM CUPTI_ACTIVITY_KIND_RUNTIME
     WHERE globalTid IS NOT NULL
   ),
@@ -50,8 +64,8 @@ WITH
       end_ns,
       min(CASE WHEN is_call THEN at_ns END) OVER (
         PARTITION BY thread
-        ORDER BY at_ns, is_call
-        ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+        ORDER BY at_ns DESC, is_call DESC
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) AS next_call_ns
     FROM moments
   )

@@ -1,8 +1,8 @@
 -- exposed_communication: Communication time of each GPU, exposed and hidden.
 --
--- Communication is exposed while no other kernel runs on the GPU: |communication or other| - |other|, lengths of unions.
--- For NCCL's own kernels alone, custom collectives are others. Where a report has opaque graph replays, what seems
--- exposed may be hidden by kernels that were not recorded.
+-- Communication is exposed while no other kernel runs on the GPU: |communication or other| - |other|, lengths of
+-- unions. For NCCL's own kernels alone, custom collectives are others. Where a report has opaque graph replays, what
+-- seems exposed may be hidden by kernels that were not recorded.
 --
 -- standalone: no
 -- requires: _kernels(gpu, start_ns, end_ns, is_communication, is_nccl)
@@ -17,11 +17,21 @@
 WITH
   -- At every start and end: how many kernels of each kind run from then on, and for how long that stays so.
   edges AS (
-    SELECT gpu, start_ns AS at_ns, 1 AS step, is_communication, is_nccl
+    SELECT
+      gpu,
+      start_ns AS at_ns,
+      1 AS step,
+      is_communication,
+      is_nccl
     FROM _kernels
     WHERE end_ns > start_ns
     UNION ALL
-    SELECT gpu, end_ns AS at_ns, -1 AS step, is_communication, is_nccl
+    SELECT
+      gpu,
+      end_ns AS at_ns,
+      -1 AS step,
+      is_communication,
+      is_nccl
     FROM _kernels
     WHERE end_ns > start_ns
   ),

@@ -1,9 +1,9 @@
 -- gpu_busy: Busy time of each device ordinal inside a window.
 --
--- Busy time is the length of the union of all kernel intervals on a device, over every stream and process, clipped to the
--- window: kernels that run at once count once. Ordinals are taken for GPUs; where every process sees its own GPU as
--- ordinal 0, ask gpu_time. Kernels whose times cannot be true are left out: both 0, an end before the start, more than 60 s outside the
--- capture.
+-- Busy time is the length of the union of all kernel intervals on a device, over every stream and process, clipped to
+-- the window: kernels that run at once count once. Ordinals are taken for GPUs; where every process sees its own GPU
+-- as ordinal 0, ask gpu_time. Kernels whose times cannot be true are left out: both 0, an end before the start, more
+-- than 60 s outside the capture.
 --
 -- standalone: yes
 -- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId)
@@ -19,8 +19,8 @@
 WITH
   asked AS (
     SELECT
-      CAST(nullif(:window_start_ns, '') AS INTEGER) AS start_ns,
-      CAST(nullif(:window_end_ns, '') AS INTEGER) AS end_ns
+      cast(nullif(:window_start_ns, '') AS INTEGER) AS start_ns,
+      cast(nullif(:window_end_ns, '') AS INTEGER) AS end_ns
   ),
 
   bounds AS (

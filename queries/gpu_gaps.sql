@@ -15,25 +15,36 @@
 -- oracle: k25trace.analysis.Analysis.gpus
 WITH
   asked AS (
-    SELECT coalesce(CAST(nullif(:min_gap_ns, '') AS INTEGER), 1) AS min_gap_ns
+    SELECT coalesce(cast(nullif(:min_gap_ns, '') AS INTEGER), 1) AS min_gap_ns
   ),
 
   whole AS (
-    SELECT min(start_ns) AS start_ns, max(end_ns) AS end_ns
+    SELECT
+      min(start_ns) AS start_ns,
+      max(end_ns) AS end_ns
     FROM _operations
     WHERE kind = 'kernel'
   ),
 
   -- An empty interval at either end of the window, so that the gaps there have two sides, too.
   bounded AS (
-    SELECT gpu, start_ns, end_ns
+    SELECT
+      gpu,
+      start_ns,
+      end_ns
     FROM _operations
     UNION ALL
-    SELECT DISTINCT g.gpu, w.start_ns, w.start_ns
+    SELECT DISTINCT
+      g.gpu,
+      w.start_ns,
+      w.start_ns
     FROM k25_gpus AS g
     CROSS JOIN whole AS w
     UNION ALL
-    SELECT DISTINCT g.gpu, w.end_ns, w.end_ns
+    SELECT DISTINCT
+      g.gpu,
+      w.end_ns,
+      w.end_ns
     FROM k25_gpus AS g
     CROSS JOIN whole AS w
   ),

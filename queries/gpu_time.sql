@@ -1,7 +1,7 @@
 -- gpu_time: Kernel time, busy time and time without kernels of each GPU.
 --
--- The window is that of all GPUs: from the start of the first kernel to the end of the last. Opaque graph replays are not
--- in it.
+-- The window is that of all GPUs: from the start of the first kernel to the end of the last. Opaque graph replays are
+-- not in it.
 --
 -- standalone: no
 -- requires: _kernels(gpu, start_ns, end_ns)
@@ -41,7 +41,10 @@ WITH
   ),
 
   used AS (
-    SELECT gpu, max(gpu_name) AS gpu_name, min(gpu_index) AS gpu_index
+    SELECT
+      gpu,
+      max(gpu_name) AS gpu_name,
+      min(gpu_index) AS gpu_index
     FROM k25_gpus
     GROUP BY gpu_index, gpu
   )

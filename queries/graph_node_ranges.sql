@@ -1,7 +1,7 @@
 -- graph_node_ranges: In which NVTX ranges the nodes of the replayed kernels were captured.
 --
--- Graph node to capture range: the names of the push/pop ranges that were open when the node was captured, without those
--- that were open already when the stream capture began, and without NCCL's. One row for each node that ran.
+-- Graph node to capture range: the names of the push/pop ranges that were open when the node was captured, without
+-- those that were open already when the stream capture began, and without NCCL's. One row for each node that ran.
 --
 -- In memory: tables of ranges, of states and of graph nodes, each with an index.
 --
@@ -9,7 +9,7 @@
 -- requires: _kernels(process, graph_node, start_ns, end_ns, name)
 -- requires: _captures(process, node, thread, at_ns, state)
 -- requires: _states(state, stack, began_ns)
--- requires: _ranges(range, start_ns, name, domain)
+-- requires: _ranges(range_row, start_ns, name, domain)
 -- column: pid INTEGER operating system's process id
 -- column: node INTEGER graph node
 -- column: captured_ns INTEGER NULL [ns] moment of its capture; NULL: not in the report
@@ -22,17 +22,25 @@
 -- oracle: k25trace.attribution.Attribution.captures
 WITH
   ran AS MATERIALIZED (
-    SELECT process, graph_node AS node, name, count(*) AS kernel_count, sum(end_ns - start_ns) AS kernel_ns
+    SELECT
+      process,
+      graph_node AS node,
+      name,
+      count(*) AS kernel_count,
+      sum(end_ns - start_ns) AS kernel_ns
     FROM _kernels
     WHERE graph_node IS NOT NULL
     GROUP BY process, graph_node, name
   ),
 
   members AS (
-    SELECT s.state, j.key AS place, r.name
+    SELECT
+      s.state,
+      j.key AS place,
+      r.name
     FROM _states AS s
     INNER JOIN json_each('[' || replace(trim(s.stack, '/'), '/', ',') || ']') AS j
-    INNER JOIN _ranges AS r ON j.value = r.range
+    INNER JOIN _ranges AS r ON j.value = r.range_row
     WHERE
       s.state IN (SELECT c.state FROM _captures AS c)
       AND r.domain <> 'NCCL'
@@ -40,7 +48,9 @@ WITH
   ),
 
   paths AS MATERIALIZED (
-    SELECT DISTINCT state, json_group_array(name) OVER whole AS path
+    SELECT DISTINCT
+      state,
+      json_group_array(name) OVER whole AS path
     FROM members
     WINDOW whole AS (
       PARTITION BY state

@@ -1,7 +1,7 @@
 -- graph_replays: CUDA graph launches, and what each of them ran.
 --
--- A launch of which no kernel is recorded is opaque: captured with --cuda-graph-trace=graph, or lost. One inside a stream
--- capture launches nothing.
+-- A launch of which no kernel is recorded is opaque: captured with --cuda-graph-trace=graph, or lost. One inside a
+-- stream capture launches nothing.
 --
 -- In memory: a table of API calls with an index.
 --

@@ -12,17 +12,26 @@
 -- oracle: k25trace.analysis.Analysis.gpus
 WITH
   edges AS (
-    SELECT gpu, start_ns AS at_ns, 1 AS step
+    SELECT
+      gpu,
+      start_ns AS at_ns,
+      1 AS step
     FROM _kernels
     WHERE end_ns > start_ns
     UNION ALL
-    SELECT gpu, end_ns AS at_ns, -1 AS step
+    SELECT
+      gpu,
+      end_ns AS at_ns,
+      -1 AS step
     FROM _kernels
     WHERE end_ns > start_ns
   ),
 
   instants AS (
-    SELECT gpu, at_ns, sum(step) AS step
+    SELECT
+      gpu,
+      at_ns,
+      sum(step) AS step
     FROM edges
     GROUP BY gpu, at_ns
   ),

@@ -18,7 +18,11 @@
 -- oracle: k25trace.attribution.Attribution.kernels
 WITH
   started AS MATERIALIZED (
-    SELECT process, correlation, count(*) AS kernel_count, sum(end_ns - start_ns) AS kernel_ns
+    SELECT
+      process,
+      correlation,
+      count(*) AS kernel_count,
+      sum(end_ns - start_ns) AS kernel_ns
     FROM _kernels
     GROUP BY process, correlation
   )

@@ -1,7 +1,7 @@
 -- kernel_percentiles: Percentiles of kernel durations by kernel name.
 --
--- Nearest rank: the p-th percentile of n durations is the one at place ceil(p * n / 100). Kernels whose times cannot be true are left out: both 0, an end before the start, more than 60 s outside the
--- capture.
+-- Nearest rank: the p-th percentile of n durations is the one at place ceil(p * n / 100). Kernels whose times cannot
+-- be true are left out: both 0, an end before the start, more than 60 s outside the capture.
 --
 -- standalone: yes
 -- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, demangledName)

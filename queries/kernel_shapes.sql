@@ -3,8 +3,8 @@
 -- One row for each shape that a kernel name was launched in. Several shapes of one GEMM are several problem sizes.
 --
 -- standalone: yes
--- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread,
---   staticSharedMemory, dynamicSharedMemory)
+-- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ,
+--   registersPerThread, staticSharedMemory, dynamicSharedMemory)
 -- requires: StringIds(id, value)
 -- requires: ANALYSIS_DETAILS(duration)
 -- column: name TEXT demangled name

@@ -1,8 +1,8 @@
 -- kernel_sum: Kernel time by kernel name, over all GPUs.
 --
 -- Kernel time is the sum of durations; kernels that run at once count each. The share is of the kernel time of all
--- kernels. Kernels whose times cannot be true are left out: both 0, an end before the start, more than 60 s outside the
--- capture.
+-- kernels. Kernels whose times cannot be true are left out: both 0, an end before the start, more than 60 s outside
+-- the capture.
 --
 -- standalone: yes
 -- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, demangledName)

@@ -22,7 +22,9 @@ WITH
   ),
 
   calls AS MATERIALIZED (
-    SELECT DISTINCT globalTid & -16777216 AS process, correlationId AS correlation
+    SELECT DISTINCT
+      globalTid & -16777216 AS process,
+      correlationId AS correlation
     FROM CUPTI_ACTIVITY_KIND_RUNTIME
     WHERE globalTid IS NOT NULL AND correlationId IS NOT NULL
   ),

@@ -1,7 +1,8 @@
--- launch_latency: Launch latency of the kernels of each GPU: from the start of the launch call to the start of the kernel.
+-- launch_latency: Launch latency of the kernels of each GPU.
 --
--- Percentiles by nearest rank. Negative values come from the conversion of clocks: they are counted and never clipped.
--- For a graph replay, only the first kernel on each GPU says something of the launch; the others are left out.
+-- From the start of the launch call to the start of the kernel. -- Percentiles by nearest rank. Negative values come
+-- from the conversion of clocks: they are counted and never clipped. For a graph replay, only the first kernel on
+-- each GPU says something of the launch; the others are left out.
 --
 -- In memory: a table of API calls with an index.
 --

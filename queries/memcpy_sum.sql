@@ -1,7 +1,7 @@
 -- memcpy_sum: Memory copies by direction and size.
 --
--- Sizes are in classes, named by their least size. Bandwidth is bytes / time of the copies, not of the link: copies that
--- run at once share it.
+-- Sizes are in classes, named by their least size. Bandwidth is bytes / time of the copies, not of the link: copies
+-- that run at once share it.
 --
 -- standalone: yes
 -- requires: CUPTI_ACTIVITY_KIND_MEMCPY(start, end, bytes, copyKind)

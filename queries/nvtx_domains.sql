@@ -25,7 +25,11 @@ WITH
   ),
 
   created AS (
-    SELECT process, domain_id, name, max(place) AS place
+    SELECT
+      process,
+      domain_id,
+      name,
+      max(place) AS place
     FROM events
     WHERE event_type = 75
     GROUP BY process, domain_id

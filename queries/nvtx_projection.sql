@@ -1,7 +1,8 @@
 -- nvtx_projection: Every push/pop range on the GPU: from its first operation to its last.
 --
--- An operation belongs to a range if its launch call began inside it, on its thread. Ranges of all domains, NCCL's among
--- them; a graph replay belongs to the ranges around its launch. Spans of nested ranges overlap: do not add them up.
+-- An operation belongs to a range if its launch call began inside it, on its thread. Ranges of all domains, NCCL's
+-- among them; a graph replay belongs to the ranges around its launch. Spans of nested ranges overlap: do not add them
+-- up.
 --
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
@@ -9,10 +10,10 @@
 -- requires: _operations(kind, process, gpu, correlation, start_ns, end_ns)
 -- requires: _calls(process, correlation, thread, start_ns)
 -- requires: _states(state, thread, at_ns, stack)
--- requires: _ranges(range, process, start_ns, end_ns, name, domain)
+-- requires: _ranges(range_row, process, start_ns, end_ns, name, domain)
 -- column: gpu TEXT the GPU
 -- column: pid INTEGER operating system's process id
--- column: range INTEGER row of the range in the export
+-- column: range_row INTEGER row of the range in the export
 -- column: name TEXT name
 -- column: domain TEXT domain
 -- column: host_start_ns INTEGER [ns] start on the host
@@ -23,7 +24,7 @@
 -- column: launch_count INTEGER [count] launch calls
 -- column: operation_count INTEGER [count] kernels, copies and sets
 -- column: kernel_ns INTEGER [ns] kernel time
--- order: gpu, first_ns, host_start_ns, range
+-- order: gpu, first_ns, host_start_ns, range_row
 WITH
   -- One row for each launch call on each GPU: what it started, and what was open when it began.
   calls AS (
@@ -74,7 +75,7 @@ WITH
   projected AS (
     SELECT
       b.gpu,
-      j.value AS range,
+      j.value AS range_row,
       sum(b.launch_count) AS launch_count,
       sum(b.operation_count) AS operation_count,
       sum(b.kernel_ns) AS kernel_ns,
@@ -88,7 +89,7 @@ WITH
 SELECT
   p.gpu,
   (r.process >> 24) & 16777215 AS pid,
-  p.range,
+  p.range_row,
   r.name,
   r.domain,
   r.start_ns AS host_start_ns,
@@ -100,5 +101,5 @@ SELECT
   p.operation_count,
   p.kernel_ns
 FROM projected AS p
-INNER JOIN _ranges AS r ON p.range = r.range
-ORDER BY p.gpu, p.first_ns, host_start_ns, p.range;
+INNER JOIN _ranges AS r ON p.range_row = r.range_row
+ORDER BY p.gpu, p.first_ns, host_start_ns, p.range_row;

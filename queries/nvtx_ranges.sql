@@ -1,7 +1,7 @@
 -- nvtx_ranges: NVTX ranges by process and name: how many, how long on the host.
 --
--- Push/pop and start/end ranges; their time on the host says nothing of the GPU. Ranges of one name may lie inside each
--- other. A range that was never closed has no length.
+-- Push/pop and start/end ranges; their time on the host says nothing of the GPU. Ranges of one name may lie inside
+-- each other. A range that was never closed has no length.
 --
 -- standalone: yes
 -- requires: NVTX_EVENTS(start, end, eventType, globalTid, text, textId)

@@ -1,14 +1,15 @@
 -- occupancy_limits: Which resource limits how many blocks of a kernel fit on a multiprocessor.
 --
--- Theoretical occupancy by threads, registers and shared memory of each launch shape: a resource allows as many blocks
--- as fit into what a multiprocessor has; the least of them limits. Without parameters the multiprocessor is that of
--- compute capability 9.0 (H100, H200): 2048 threads, 32 blocks, 65536 registers, 233472 bytes of shared memory, of which
--- every block takes 1024 for the system. Rounding of registers to allocation units (256 a warp) is included.
--- A grid smaller than the GPU leaves multiprocessors empty whatever the occupancy: see the blocks of the grid.
+-- Theoretical occupancy by threads, registers and shared memory of each launch shape: a resource allows as many
+-- blocks as fit into what a multiprocessor has; the least of them limits. Without parameters the multiprocessor is
+-- that of compute capability 9.0 (H100, H200): 2048 threads, 32 blocks, 65536 registers, 233472 bytes of shared
+-- memory, of which every block takes 1024 for the system. Rounding of registers to allocation units (256 a warp) is
+-- included. A grid smaller than the GPU leaves multiprocessors empty whatever the occupancy: see the blocks of the
+-- grid.
 --
 -- standalone: yes
--- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread,
---   staticSharedMemory, dynamicSharedMemory)
+-- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ,
+--   registersPerThread, staticSharedMemory, dynamicSharedMemory)
 -- requires: StringIds(id, value)
 -- requires: ANALYSIS_DETAILS(duration)
 -- param: :threads_per_sm INTEGER threads that fit on a multiprocessor; default 2048
@@ -29,10 +30,10 @@
 WITH
   asked AS (
     SELECT
-      coalesce(CAST(nullif(:threads_per_sm, '') AS INTEGER), 2048) AS threads_per_sm,
-      coalesce(CAST(nullif(:blocks_per_sm, '') AS INTEGER), 32) AS blocks_per_sm,
-      coalesce(CAST(nullif(:registers_per_sm, '') AS INTEGER), 65536) AS registers_per_sm,
-      coalesce(CAST(nullif(:shared_per_sm_bytes, '') AS INTEGER), 233472) AS shared_per_sm_bytes
+      coalesce(cast(nullif(:threads_per_sm, '') AS INTEGER), 2048) AS threads_per_sm,
+      coalesce(cast(nullif(:blocks_per_sm, '') AS INTEGER), 32) AS blocks_per_sm,
+      coalesce(cast(nullif(:registers_per_sm, '') AS INTEGER), 65536) AS registers_per_sm,
+      coalesce(cast(nullif(:shared_per_sm_bytes, '') AS INTEGER), 233472) AS shared_per_sm_bytes
   ),
 
   bounds AS (

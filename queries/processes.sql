@@ -17,19 +17,26 @@
 -- order: pid, process
 WITH
   kernels AS MATERIALIZED (
-    SELECT globalPid & -16777216 AS process, count(*) AS kernel_count, count(DISTINCT deviceId) AS device_count
+    SELECT
+      globalPid & -16777216 AS process,
+      count(*) AS kernel_count,
+      count(DISTINCT deviceId) AS device_count
     FROM CUPTI_ACTIVITY_KIND_KERNEL
     GROUP BY process
   ),
 
   calls AS MATERIALIZED (
-    SELECT globalTid & -16777216 AS process, count(*) AS call_count
+    SELECT
+      globalTid & -16777216 AS process,
+      count(*) AS call_count
     FROM CUPTI_ACTIVITY_KIND_RUNTIME
     GROUP BY process
   ),
 
   events AS MATERIALIZED (
-    SELECT globalTid & -16777216 AS process, count(*) AS nvtx_count
+    SELECT
+      globalTid & -16777216 AS process,
+      count(*) AS nvtx_count
     FROM NVTX_EVENTS
     GROUP BY process
   )

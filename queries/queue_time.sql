@@ -1,7 +1,7 @@
--- queue_time: Queue time of the kernels of each GPU: from the end of the launch call to the start of the kernel.
+-- queue_time: Queue time of the kernels of each GPU, from the end of the launch call.
 --
--- max(0, kernel start - launch end); the kernels of a graph replay after its first have none. Long queue times are a host
--- that is ahead; zero is a GPU that waits for the host.
+-- max(0, kernel start - launch end); the kernels of a graph replay after its first have none. Long queue times are a
+-- host that is ahead; zero is a GPU that waits for the host.
 --
 -- In memory: a table of API calls with an index.
 --
@@ -30,7 +30,9 @@ WITH
   ),
 
   queued AS (
-    SELECT n.gpu, max(0, n.start_ns - c.end_ns) AS queue_ns
+    SELECT
+      n.gpu,
+      max(0, n.start_ns - c.end_ns) AS queue_ns
     FROM numbered AS n
     INNER JOIN _calls AS c ON n.process = c.process AND n.correlation = c.correlation
     WHERE n.place = 1 OR NOT n.is_replayed

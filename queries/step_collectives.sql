@@ -1,13 +1,14 @@
 -- step_collectives: Communication kernels of each step on each GPU, by category.
 --
--- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the step
--- in which its launch call began. Steps are counted from 1 by their start, for each process. Whether ranks agree on how many collectives a step has is the first thing to look at when they do not pair up.
+-- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the
+-- step in which its launch call began. Steps are counted from 1 by their start, for each process. Whether ranks agree
+-- on how many collectives a step has is the first thing to look at when they do not pair up.
 --
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
 -- standalone: no
 -- requires: _kernels(process, gpu, correlation, start_ns, end_ns, category, is_communication)
--- requires: _ranges(range, is_push_pop, process, start_ns, name)
+-- requires: _ranges(range_row, is_push_pop, process, start_ns, name)
 -- requires: _states(state, thread, at_ns, stack)
 -- requires: _calls(process, correlation, thread, start_ns)
 -- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
@@ -26,7 +27,11 @@ WITH
   ),
 
   steps AS MATERIALIZED (
-    SELECT r.range, r.process, r.name, r.start_ns
+    SELECT
+      r.range_row,
+      r.process,
+      r.name,
+      r.start_ns
     FROM _ranges AS r
     CROSS JOIN asked AS a
     WHERE r.is_push_pop AND r.name GLOB a.step
@@ -52,27 +57,30 @@ WITH
 
   -- The step of a state is the outermost range of its stack that is one.
   step_of AS MATERIALIZED (
-    SELECT s.state, t.range, min(j.key) AS place
+    SELECT
+      s.state,
+      t.range_row,
+      min(j.key) AS place
     FROM _states AS s
     INNER JOIN json_each('[' || replace(trim(s.stack, '/'), '/', ',') || ']') AS j
-    INNER JOIN steps AS t ON j.value = t.range
+    INNER JOIN steps AS t ON j.value = t.range_row
     GROUP BY s.state
   ),
 
   used AS (
-    SELECT DISTINCT range
+    SELECT DISTINCT range_row
     FROM step_of
   ),
 
   numbered AS MATERIALIZED (
     SELECT
-      t.range,
+      t.range_row,
       t.process,
       t.name,
       t.start_ns,
-      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range) AS step
+      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range_row) AS step
     FROM steps AS t
-    INNER JOIN used AS u ON t.range = u.range
+    INNER JOIN used AS u ON t.range_row = u.range_row
   )
 SELECT
   (n.process >> 24) & 16777215 AS pid,
@@ -85,6 +93,6 @@ SELECT
   max(p.end_ns - p.start_ns) AS max_ns
 FROM placed AS p
 INNER JOIN step_of AS o ON p.state = o.state
-INNER JOIN numbered AS n ON o.range = n.range
+INNER JOIN numbered AS n ON o.range_row = n.range_row
 GROUP BY n.process, n.step, n.name, p.gpu, p.category
 ORDER BY pid, step, gpu, category;

@@ -1,13 +1,14 @@
 -- step_edges: The first and the last kernel of each step on each GPU.
 --
--- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the step
--- in which its launch call began. Steps are counted from 1 by their start, for each process. Which kernel is first is by start, which is last by end.
+-- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the
+-- step in which its launch call began. Steps are counted from 1 by their start, for each process. Which kernel is
+-- first is by start, which is last by end.
 --
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
 -- standalone: no
 -- requires: _kernels(kernel, process, gpu, correlation, start_ns, end_ns, name)
--- requires: _ranges(range, is_push_pop, process, start_ns, name)
+-- requires: _ranges(range_row, is_push_pop, process, start_ns, name)
 -- requires: _states(state, thread, at_ns, stack)
 -- requires: _calls(process, correlation, thread, start_ns)
 -- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
@@ -26,7 +27,11 @@ WITH
   ),
 
   steps AS MATERIALIZED (
-    SELECT r.range, r.process, r.name, r.start_ns
+    SELECT
+      r.range_row,
+      r.process,
+      r.name,
+      r.start_ns
     FROM _ranges AS r
     CROSS JOIN asked AS a
     WHERE r.is_push_pop AND r.name GLOB a.step
@@ -52,52 +57,55 @@ WITH
 
   -- The step of a state is the outermost range of its stack that is one.
   step_of AS MATERIALIZED (
-    SELECT s.state, t.range, min(j.key) AS place
+    SELECT
+      s.state,
+      t.range_row,
+      min(j.key) AS place
     FROM _states AS s
     INNER JOIN json_each('[' || replace(trim(s.stack, '/'), '/', ',') || ']') AS j
-    INNER JOIN steps AS t ON j.value = t.range
+    INNER JOIN steps AS t ON j.value = t.range_row
     GROUP BY s.state
   ),
 
   used AS (
-    SELECT DISTINCT range
+    SELECT DISTINCT range_row
     FROM step_of
   ),
 
   numbered AS MATERIALIZED (
     SELECT
-      t.range,
+      t.range_row,
       t.process,
       t.name,
       t.start_ns,
-      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range) AS step
+      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range_row) AS step
     FROM steps AS t
-    INNER JOIN used AS u ON t.range = u.range
+    INNER JOIN used AS u ON t.range_row = u.range_row
   ),
 
   ranked AS (
     SELECT
-      o.range,
+      o.range_row,
       p.gpu,
       p.name,
       p.start_ns,
       p.end_ns,
-      row_number() OVER (PARTITION BY o.range, p.gpu ORDER BY p.start_ns, p.kernel) AS from_first,
-      row_number() OVER (PARTITION BY o.range, p.gpu ORDER BY p.end_ns DESC, p.kernel DESC) AS from_last
+      row_number() OVER (PARTITION BY o.range_row, p.gpu ORDER BY p.start_ns, p.kernel) AS from_first,
+      row_number() OVER (PARTITION BY o.range_row, p.gpu ORDER BY p.end_ns DESC, p.kernel DESC) AS from_last
     FROM placed AS p
     INNER JOIN step_of AS o ON p.state = o.state
   ),
 
   edges AS (
     SELECT
-      range,
+      range_row,
       gpu,
       max(CASE WHEN from_first = 1 THEN name END) AS first_kernel,
       min(start_ns) AS first_ns,
       max(CASE WHEN from_last = 1 THEN name END) AS last_kernel,
       max(end_ns) AS last_ns
     FROM ranked
-    GROUP BY range, gpu
+    GROUP BY range_row, gpu
   )
 SELECT
   (n.process >> 24) & 16777215 AS pid,
@@ -109,5 +117,5 @@ SELECT
   e.last_kernel,
   e.last_ns
 FROM edges AS e
-INNER JOIN numbered AS n ON e.range = n.range
+INNER JOIN numbered AS n ON e.range_row = n.range_row
 ORDER BY pid, step, gpu;

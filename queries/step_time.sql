@@ -1,13 +1,13 @@
 -- step_time: What each step took: on the host, and on each GPU.
 --
--- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the step
--- in which its launch call began. Steps are counted from 1 by their start, for each process.
+-- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the
+-- step in which its launch call began. Steps are counted from 1 by their start, for each process.
 --
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
 -- standalone: no
 -- requires: _kernels(process, gpu, correlation, start_ns, end_ns)
--- requires: _ranges(range, is_push_pop, process, start_ns, end_ns, name)
+-- requires: _ranges(range_row, is_push_pop, process, start_ns, end_ns, name)
 -- requires: _states(state, thread, at_ns, stack)
 -- requires: _calls(process, correlation, thread, start_ns)
 -- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
@@ -29,7 +29,12 @@ WITH
   ),
 
   steps AS MATERIALIZED (
-    SELECT r.range, r.process, r.name, r.start_ns, r.end_ns
+    SELECT
+      r.range_row,
+      r.process,
+      r.name,
+      r.start_ns,
+      r.end_ns
     FROM _ranges AS r
     CROSS JOIN asked AS a
     WHERE r.is_push_pop AND r.name GLOB a.step
@@ -53,38 +58,41 @@ WITH
 
   -- The step of a state is the outermost range of its stack that is one.
   step_of AS MATERIALIZED (
-    SELECT s.state, t.range, min(j.key) AS place
+    SELECT
+      s.state,
+      t.range_row,
+      min(j.key) AS place
     FROM _states AS s
     INNER JOIN json_each('[' || replace(trim(s.stack, '/'), '/', ',') || ']') AS j
-    INNER JOIN steps AS t ON j.value = t.range
+    INNER JOIN steps AS t ON j.value = t.range_row
     GROUP BY s.state
   ),
 
   used AS (
-    SELECT DISTINCT range
+    SELECT DISTINCT range_row
     FROM step_of
   ),
 
   numbered AS MATERIALIZED (
     SELECT
-      t.range,
+      t.range_row,
       t.process,
       t.name,
       t.start_ns,
       t.end_ns,
-      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range) AS step
+      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range_row) AS step
     FROM steps AS t
-    INNER JOIN used AS u ON t.range = u.range
+    INNER JOIN used AS u ON t.range_row = u.range_row
   ),
 
   ordered AS (
     SELECT
-      o.range,
+      o.range_row,
       p.gpu,
       p.start_ns,
       p.end_ns,
       max(p.end_ns) OVER (
-        PARTITION BY o.range, p.gpu
+        PARTITION BY o.range_row, p.gpu
         ORDER BY p.start_ns, p.end_ns
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
       ) AS covered_until_ns
@@ -94,7 +102,7 @@ WITH
 
   summed AS (
     SELECT
-      range,
+      range_row,
       gpu,
       count(*) AS kernel_count,
       sum(end_ns - start_ns) AS kernel_ns,
@@ -102,7 +110,7 @@ WITH
       min(start_ns) AS first_ns,
       max(end_ns) AS last_ns
     FROM ordered
-    GROUP BY range, gpu
+    GROUP BY range_row, gpu
   )
 SELECT
   (n.process >> 24) & 16777215 AS pid,
@@ -116,5 +124,5 @@ SELECT
   s.busy_ns,
   s.first_ns
 FROM summed AS s
-INNER JOIN numbered AS n ON s.range = n.range
+INNER JOIN numbered AS n ON s.range_row = n.range_row
 ORDER BY pid, step, gpu;

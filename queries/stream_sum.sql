@@ -1,6 +1,7 @@
 -- stream_sum: Kernels and kernel time of each stream of each process.
 --
--- A stream runs its kernels one after the other, unless they are launched programmatically dependent: then they overlap.
+-- A stream runs its kernels one after the other, unless they are launched programmatically dependent: then they
+-- overlap.
 --
 -- standalone: yes
 -- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, globalPid, streamId)

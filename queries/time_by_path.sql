@@ -1,8 +1,8 @@
 -- time_by_path: kernel time that each NVTX path owns, by GPU and category.
 --
--- A kernel belongs to the push/pop ranges open on the launching thread when its launch call began; a kernel
--- replayed by a CUDA graph also to those in which its node was captured, without those that were open when the
--- capture began. The innermost owns it. Ranges of the domain NCCL never own. Every kernel is in exactly one row.
+-- A kernel belongs to the push/pop ranges open on the launching thread when its launch call began; a kernel replayed
+-- by a CUDA graph also to those in which its node was captured, without those that were open when the capture began.
+-- The innermost owns it. Ranges of the domain NCCL never own. Every kernel is in exactly one row.
 --
 -- In memory: tables of API calls, of ranges, of states and of graph nodes, each with an index.
 --
@@ -11,7 +11,7 @@
 -- requires: _calls(process, correlation, thread, start_ns)
 -- requires: _captures(process, node, state)
 -- requires: _states(state, thread, at_ns, stack, began_ns)
--- requires: _ranges(range, start_ns, name, domain)
+-- requires: _ranges(range_row, start_ns, name, domain)
 -- column: gpu TEXT the GPU
 -- column: pid INTEGER NULL operating system's process id
 -- column: via TEXT capture if ranges of the graph's capture are in the path, else launch
@@ -55,27 +55,42 @@ WITH
   ),
 
   cases AS MATERIALIZED (
-    SELECT DISTINCT c.launched, c.captured, coalesce(l.stack, '/') AS launch_stack, m.stack AS capture_stack, m.began_ns
+    SELECT DISTINCT
+      c.launched,
+      c.captured,
+      coalesce(l.stack, '/') AS launch_stack,
+      m.stack AS capture_stack,
+      m.began_ns
     FROM summed AS c
     LEFT JOIN _states AS l ON c.launched = l.state
     LEFT JOIN _states AS m ON c.captured = m.state
   ),
 
   members AS (
-    SELECT c.launched, c.captured, 0 AS part, j.key AS place, r.name
+    SELECT
+      c.launched,
+      c.captured,
+      0 AS part,
+      j.key AS place,
+      r.name
     FROM cases AS c
     INNER JOIN json_each('[' || replace(trim(c.launch_stack, '/'), '/', ',') || ']') AS j
-    INNER JOIN _ranges AS r ON j.value = r.range
+    INNER JOIN _ranges AS r ON j.value = r.range_row
     WHERE r.domain <> 'NCCL'
     UNION ALL
-    SELECT c.launched, c.captured, 1 AS part, j.key AS place, r.name
+    SELECT
+      c.launched,
+      c.captured,
+      1 AS part,
+      j.key AS place,
+      r.name
     FROM cases AS c
     INNER JOIN json_each('[' || replace(trim(c.capture_stack, '/'), '/', ',') || ']') AS j
-    INNER JOIN _ranges AS r ON j.value = r.range
+    INNER JOIN _ranges AS r ON j.value = r.range_row
     WHERE
       r.domain <> 'NCCL'
       AND (c.began_ns IS NULL OR r.start_ns > c.began_ns)
-      AND instr(c.launch_stack, '/' || r.range || '/') = 0
+      AND instr(c.launch_stack, '/' || r.range_row || '/') = 0
   ),
 
   paths AS MATERIALIZED (
