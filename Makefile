@@ -3,7 +3,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv check test lint ruff format pyright imports spelling docs docs-update bench clean
+.PHONY: help venv check test lint ruff format pyright imports spelling sql docs docs-update bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -17,7 +17,7 @@ check: lint test docs ## What has to hold before a commit
 test: ## Run the tests (ARGS="-k name" for some)
 	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
-lint: ruff format pyright imports spelling ## ruff, ruff format, pyright, import-linter, codespell
+lint: ruff format pyright imports spelling sql ## ruff, ruff format, pyright, import-linter, codespell, sqlfluff
 
 ruff:
 	$(BIN)/ruff check --output-format concise .
@@ -33,6 +33,9 @@ imports:
 
 spelling:
 	$(BIN)/codespell
+
+sql:
+	$(BIN)/sqlfluff lint --disable-progress-bar queries
 
 docs: ## Check that generated pages are current, and build the site
 	$(BIN)/python docs/generate.py --check

@@ -19,7 +19,7 @@
 WITH
   -- Whatever is above another range in some state is not innermost.
   outer_ranges AS MATERIALIZED (
-    SELECT DISTINCT j.value AS range_row
+    SELECT DISTINCT cast(j.value AS INTEGER) AS range_row
     FROM _states AS s
     INNER JOIN json_each(
       '[' || replace(trim(rtrim(rtrim(s.stack, '/'), '0123456789'), '/'), '/', ',') || ']'
