@@ -282,7 +282,9 @@ class _Header:
         self._distinct("param", [p.name for p in params])
         private = [r.table for r in requires if r.table in CATALOGUE_TABLES or r.table.startswith("_")]
         if standalone and private:
-            raise self._error(self._said["standalone"][0][0], f"not standalone: {private[0]} is no table of nsys")
+            raise self._error(
+                self._said["standalone"][0][0], f"not standalone: {private[0]} is no table of nsys"
+            )
         if not (standalone or private or self._name.startswith("_")):
             raise self._error(self._said["standalone"][0][0], "standalone: every table of it is one of nsys")
         order = self._names("order", columns, with_direction=True) if "order" in self._said else ()
@@ -298,7 +300,9 @@ class _Header:
     def _one_of(self, key: str, allowed: tuple[str, ...]) -> str:
         (index, said), *more = self._said[key]
         if more or said not in allowed:
-            raise self._error((more or [(index, "")])[0][0], f"{key}: {said} is not one of {', '.join(allowed)}")
+            raise self._error(
+                (more or [(index, "")])[0][0], f"{key}: {said} is not one of {', '.join(allowed)}"
+            )
         return said
 
     def _distinct(self, key: str, names: list[str]) -> None:
@@ -428,4 +432,6 @@ def _check_tail(query: Query) -> None:
     bare = re.sub(r'\b\w+\.|"', "", tail[1]) if tail else ""
     said = tuple(" ".join(part.split()) for part in bare.split(",")) if tail else ()
     if said != query.order:
-        raise BadQuery(f"{query.file}: ordered by {', '.join(said) or 'nothing'}, not by {', '.join(query.order)}")
+        raise BadQuery(
+            f"{query.file}: ordered by {', '.join(said) or 'nothing'}, not by {', '.join(query.order)}"
+        )

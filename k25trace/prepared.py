@@ -14,7 +14,15 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from k25trace.catalog import CATALOGUE_TABLES, Catalog, Query, Requirement, allow_reads_only, check, load_table_functions
+from k25trace.catalog import (
+    CATALOGUE_TABLES,
+    Catalog,
+    Query,
+    Requirement,
+    allow_reads_only,
+    check,
+    load_table_functions,
+)
 from k25trace.classify import RuleSet, load_rules
 from k25trace.errors import BadQuery, BudgetExceeded, CannotAnswer, UsageError
 from k25trace.taxonomy import is_communication, is_nccl
@@ -159,11 +167,14 @@ class Session:
             return KeyboardInterrupt()
         if self._clock.expired:
             return BudgetExceeded(
-                f"{what}: not finished after {self._clock.limit_s:g} s", "give it more with --time-limit SECONDS"
+                f"{what}: not finished after {self._clock.limit_s:g} s",
+                "give it more with --time-limit SECONDS",
             )
         said = str(error)
         if "not authorized" in said or "prohibited" in said:
-            return BadQuery(f"{what}: it would do something else than read ({said})", "only SELECT is allowed")
+            return BadQuery(
+                f"{what}: it would do something else than read ({said})", "only SELECT is allowed"
+            )
         return BadQuery(f"{what}: {said}")
 
     # ---- what stands beside the report
@@ -338,7 +349,9 @@ def _bound(query: Query, values: Mapping[str, str | int | float | None]) -> dict
         param = types.get(name)
         if param is None:
             known = ", ".join(f"--{p.replace('_', '-')}" for p in types) or "none"
-            raise UsageError(f"{query.name} has no parameter --{name.replace('_', '-')}", f"its parameters: {known}")
+            raise UsageError(
+                f"{query.name} has no parameter --{name.replace('_', '-')}", f"its parameters: {known}"
+            )
         try:
             if not isinstance(value, str) or param.type == "TEXT":
                 bound[name] = value

@@ -29,7 +29,8 @@ def query(
         typer.Argument(metavar="TRACE", help="A SQLite export, or an .nsys-rep.", show_default=False),
     ] = None,
     sql: Annotated[
-        str | None, typer.Option("--sql", metavar="SELECT", help="Run this instead of a query of the catalogue.")
+        str | None,
+        typer.Option("--sql", metavar="SELECT", help="Run this instead of a query of the catalogue."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the queries.")] = False,
     datasette: Annotated[
@@ -40,10 +41,13 @@ def query(
     ] = RowFormat.table,
     csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
     tsv: Annotated[bool, typer.Option("--tsv", help="The same as --format tsv.")] = False,
-    nl: Annotated[bool, typer.Option("--nl", help="The same as --format nl: one JSON object a line.")] = False,
+    nl: Annotated[
+        bool, typer.Option("--nl", help="The same as --format nl: one JSON object a line.")
+    ] = False,
     table: Annotated[bool, typer.Option("--table", help="The same as --format table.")] = False,
     fmt: Annotated[
-        str | None, typer.Option("--fmt", metavar="NAME", help="A table in a form of tabulate, such as github.")
+        str | None,
+        typer.Option("--fmt", metavar="NAME", help="A table in a form of tabulate, such as github."),
     ] = None,
     queries: Annotated[
         list[Path] | None,
@@ -102,7 +106,8 @@ def _parameters(words: list[str], more: Sequence[str]) -> tuple[list[str], dict[
 def _words(words: list[str], count: int) -> list[str]:
     if len(words) != count:
         raise UsageError(
-            f"{len(words)} arguments where {count} are needed", "k25trace query NAME TRACE, or --sql SELECT TRACE"
+            f"{len(words)} arguments where {count} are needed",
+            "k25trace query NAME TRACE, or --sql SELECT TRACE",
         )
     return words
 

@@ -49,7 +49,9 @@ def render(columns: Sequence[str], rows: Iterable[Sequence[Value]], how: RowForm
     if how is RowFormat.table:
         _table(columns, rows, out)
     elif how is RowFormat.markdown:
-        lines = itertools.chain([list(columns), ["---"] * len(columns)], (map(_markdown, row) for row in rows))
+        lines = itertools.chain(
+            [list(columns), ["---"] * len(columns)], (map(_markdown, row) for row in rows)
+        )
         out.writelines(f"| {' | '.join(line)} |\n" for line in lines)
     elif how in {RowFormat.csv, RowFormat.tsv}:
         writer = csv.writer(out, lineterminator="\n", delimiter="," if how is RowFormat.csv else "\t")
@@ -88,7 +90,8 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Value]], out: TextIO)
         max([len(name), *(min(_WIDEST, len(row[i])) for row in texts)]) for i, name in enumerate(columns)
     ]
     right = [
-        any(row[i] is not None for row in first) and all(isinstance(row[i], int | float | None) for row in first)
+        any(row[i] is not None for row in first)
+        and all(isinstance(row[i], int | float | None) for row in first)
         for i in range(len(columns))
     ]
     rest: Iterator[list[str]] = ([_text(value) for value in row] for row in remaining)
@@ -123,7 +126,9 @@ def _cell(value: Value) -> str:
 
 def _object(columns: Sequence[str], row: Sequence[Value]) -> str:
     return json.dumps(
-        {name: _json(value) for name, value in zip(columns, row, strict=True)}, ensure_ascii=False, allow_nan=False
+        {name: _json(value) for name, value in zip(columns, row, strict=True)},
+        ensure_ascii=False,
+        allow_nan=False,
     )
 
 
