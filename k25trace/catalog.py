@@ -1,8 +1,9 @@
 """The SQL library: find, parse and check the queries of ``queries/`` and of users' folders.
 
-One file is one SELECT is one name. The comment at its head is a contract (docs/reference/queries.md): what the
-query reads, its parameters, its columns, its order. `check` proves the contract on empty tables made from the
-header alone: SQLite's authorizer reports every column that the statement reads, and denies whatever is no read.
+One file is one SELECT is one name. The comment at its head is a contract (docs/reference/queries.md): what
+the query reads, its parameters, its columns, its order. `check` proves the contract on empty tables made from
+the header alone: SQLite's authorizer reports every column that the statement reads, and denies whatever is no
+read.
 Running them is the matter of `k25trace.prepared`; this module imports nothing heavy.
 """
 
@@ -293,8 +294,8 @@ class _Header:
             raise self._error(self._said["index"][0][0], "an index is for steps, whose names begin with _")
         return Query(
             name=self._name, summary=self._summary, doc="\n".join(self._doc).strip(), standalone=standalone,
-            requires=tuple(requires), params=tuple(params), columns=tuple(columns), order=order, indexes=indexes,
-            oracle=self._said.get("oracle", [(0, "")])[0][1], sql=sql, file=self._file,
+            requires=tuple(requires), params=tuple(params), columns=tuple(columns), order=order,
+            indexes=indexes, oracle=self._said.get("oracle", [(0, "")])[0][1], sql=sql, file=self._file,
         )  # fmt: skip
 
     def _one_of(self, key: str, allowed: tuple[str, ...]) -> str:

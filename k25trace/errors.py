@@ -57,4 +57,4 @@ class OutputExists(K25TraceError):
 
 
 class BadQuery(K25TraceError):
-    """A file of SQL that breaks its grammar or its own header, or a statement that SQLite refuses (exit 1)."""
+    """A file of SQL that breaks its grammar or its own header, or one that SQLite refuses (exit 1)."""

@@ -1,9 +1,9 @@
 """A report made ready for SQL: read-only, with what the queries need beside it in memory.
 
-Views and tables of the catalogue live in SQLite's temporary schema, in memory and private to one connection;
+Tables and views of the catalogue live in SQLite's temporary schema, in memory and private to a connection;
 the report is opened as every other reader opens it. Three kinds of things are made, and only those that the
-statement reads: tables that Python fills (names as the rules classify them, the GPU of every ordinal, kinds of
-calls), steps (the files whose names begin with ``_``), and views that stand for what an export of another
+statement reads: tables that Python fills (names as the rules classify them, the GPU of every ordinal, kinds
+of calls), steps (the files whose names begin with ``_``), and views that stand for what an export of another
 version lacks or spells otherwise.
 """
 
@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from k25trace.catalog import (
     CATALOGUE_TABLES,
@@ -28,7 +29,7 @@ from k25trace.errors import BadQuery, BudgetExceeded, CannotAnswer, UsageError
 from k25trace.taxonomy import is_communication, is_nccl
 from k25trace.trace import Trace
 from k25trace.trace.opening import open_sqlite
-from k25trace.trace.source import decode
+from k25trace.trace.source import Source, decode
 from k25trace.trace.sqlite import SqliteSource
 from k25trace.trace.tables import GRAPH_NODE_TABLES, KERNEL_TABLE, api_kind, os_pid
 from k25trace.units import parse_ns
@@ -113,7 +114,7 @@ class Session:
         Parameters
         ----------
         values
-            Parameter → value, as text or as what it is; the others are NULL. Times may have units (``1.5ms``).
+            Parameter → value, as text or as it is; the others are NULL. Times may have units (``1.5ms``).
 
         Raises
         ------
@@ -162,7 +163,7 @@ class Session:
                 return
             yield from rows
 
-    def _explained(self, error: Exception, what: str) -> Exception:
+    def _explained(self, error: Exception, what: str) -> BaseException:
         if self._clock.interrupted:
             return KeyboardInterrupt()
         if self._clock.expired:
@@ -201,7 +202,7 @@ class Session:
             # Declared types, because an index serves a comparison only where both sides have one affinity.
             columns = ", ".join(f"{column.name} {column.type}" for column in step.columns)
             self._connection.execute(f"CREATE TEMP TABLE {step.name} ({columns})")
-            self._connection.execute(f"INSERT INTO {step.name} {step.sql}")  # noqa: S608 - checked to be a SELECT
+            self._connection.execute(f"INSERT INTO {step.name} {step.sql}")
         else:
             self._connection.execute(f"CREATE TEMP VIEW {step.name} AS {step.sql}")
         for number, columns in enumerate(step.indexes):
@@ -210,7 +211,7 @@ class Session:
         self._made.add(step.name)
 
     def _stand_in(self, requires: list[Requirement], what: str) -> None:
-        """Make views for what the export lacks, or spells otherwise; raise for what nothing can stand in for."""
+        """Make views for what the export lacks or spells otherwise; raise where nothing can stand in."""
         wanted: dict[str, dict[str, bool]] = {}
         optional: dict[str, bool] = {}
         for r in requires:
@@ -242,7 +243,7 @@ class Session:
             )
         if lacking or actual != table:
             listed = ", ".join(["rowid AS rowid", "*", *(f'NULL AS "{column}"' for column in lacking)])
-            self._view(table, f'SELECT {listed} FROM main."{actual}"')
+            self._view(table, f'SELECT {listed} FROM main."{actual}"')  # noqa: S608 - tables of the export
 
     def _view(self, name: str, select: str) -> None:
         self._connection.execute(f'CREATE TEMP VIEW "{name}" AS {select}')
@@ -287,7 +288,7 @@ class Session:
             )  # fmt: skip
 
     def _gpus(self) -> Iterator[Row]:
-        trace = Trace(self._source)
+        trace = Trace(cast("Source", self._source))
         ranks = {process.pid: process.rank for process in trace.processes}
         for number, gpu in enumerate(trace.gpus):
             for slot in gpu.slots:
@@ -311,8 +312,8 @@ class Rows:
 class _Clock:
     """Stops a statement when its time is up, or when the user presses Ctrl-C.
 
-    Python runs signal handlers between its own instructions only: without this, a long statement would not hear
-    of Ctrl-C until its first row.
+    Python runs signal handlers between its own instructions only: without this, a long statement would not
+    hear of Ctrl-C until its first row.
     """
 
     def __init__(self, limit_s: float | None) -> None:

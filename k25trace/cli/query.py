@@ -77,7 +77,10 @@ def query(
     elif sql is None and len(words) == 1:
         sys.stdout.write(description(catalog.get(words[0])))
     else:
-        _run(catalog, sql, words, values, how, fmt, rules, time_limit, output, force=force)
+        _run(
+            catalog, sql, words, values,
+            how=how, fmt=fmt, rules=rules, time_limit=time_limit, output=output, force=force,
+        )  # fmt: skip
 
 
 def _format(chosen: RowFormat, short: list[RowFormat]) -> RowFormat:
@@ -87,7 +90,7 @@ def _format(chosen: RowFormat, short: list[RowFormat]) -> RowFormat:
 
 
 def _parameters(words: list[str], more: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments, and the options that only the query knows: ``--name VALUE`` or ``--name=VALUE``."""
+    """Return the arguments, and the query's own options: ``--name VALUE`` or ``--name=VALUE``."""
     found: list[str] = []
     values: dict[str, str] = {}
     rest = [*words, *more]
@@ -128,8 +131,8 @@ def _metadata(catalog: Catalog, trace: str, output: Path | None, *, force: bool)
 
 
 def _run(
-    catalog: Catalog, sql: str | None, words: list[str], values: dict[str, str], how: RowFormat, fmt: str | None,
-    rules: list[Path] | None, time_limit: float, output: Path | None, *, force: bool,
+    catalog: Catalog, sql: str | None, words: list[str], values: dict[str, str], *, how: RowFormat,
+    fmt: str | None, rules: list[Path] | None, time_limit: float, output: Path | None, force: bool,
 ) -> None:  # fmt: skip
     from k25trace.classify import load_rules
     from k25trace.prepared import prepared

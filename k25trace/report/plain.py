@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import TextIO
 
 from k25trace.report.text import printable
@@ -22,7 +22,7 @@ _MEASURED_ROWS = 200
 _WIDEST = 80
 
 
-class RowFormat(str, Enum):
+class RowFormat(StrEnum):
     """How rows of a query are written."""
 
     table = "table"

@@ -50,7 +50,8 @@ def metadata(
     """
     answerable = [
         q for q in queries
-        if q.standalone and all(set(r.columns) - {"rowid"} <= set(tables.get(r.table, ())) for r in q.requires)
+        if q.standalone
+        and all(set(r.columns) - {"rowid"} <= set(tables.get(r.table, ())) for r in q.requires)
     ]  # fmt: skip
     canned = {
         q.name: {"sql": q.sql, "title": q.summary, "description": _described(q.doc, q.columns, q.params)}
