@@ -1,14 +1,15 @@
 -- step_collectives: Communication kernels of each step on each GPU, by category.
 --
--- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the
--- step in which its launch call began. Steps are counted from 1 by their start, for each process. Whether ranks agree
--- on how many collectives a step has is the first thing to look at when they do not pair up.
+-- A step is a push/pop range whose name matches the pattern, NCCL's own left out; of nested ones the outermost. A
+-- kernel belongs to the step in which its launch call began. Steps are counted from 1 by their start, for each
+-- process. Whether ranks agree on how many collectives a step has is the first thing to look at when they do not pair
+-- up.
 --
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
 -- standalone: no
 -- requires: _kernels(process, gpu, correlation, start_ns, end_ns, category, is_communication)
--- requires: _ranges(range_row, is_push_pop, process, start_ns, name)
+-- requires: _ranges(range_row, is_push_pop, process, start_ns, name, domain)
 -- requires: _states(state, thread, at_ns, stack)
 -- requires: _calls(process, correlation, thread, start_ns)
 -- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
@@ -34,7 +35,7 @@ WITH
       r.start_ns
     FROM _ranges AS r
     CROSS JOIN asked AS a
-    WHERE r.is_push_pop AND r.name GLOB a.step
+    WHERE r.is_push_pop AND r.domain <> 'NCCL' AND r.name GLOB a.step
   ),
 
   placed AS (

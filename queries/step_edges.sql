@@ -1,14 +1,14 @@
 -- step_edges: The first and the last kernel of each step on each GPU.
 --
--- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the
--- step in which its launch call began. Steps are counted from 1 by their start, for each process. Which kernel is
--- first is by start, which is last by end.
+-- A step is a push/pop range whose name matches the pattern, NCCL's own left out; of nested ones the outermost. A
+-- kernel belongs to the step in which its launch call began. Steps are counted from 1 by their start, for each
+-- process. First is by start, last by end; of several at one instant the first by name.
 --
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
 -- standalone: no
--- requires: _kernels(kernel, process, gpu, correlation, start_ns, end_ns, name)
--- requires: _ranges(range_row, is_push_pop, process, start_ns, name)
+-- requires: _kernels(process, gpu, correlation, start_ns, end_ns, name)
+-- requires: _ranges(range_row, is_push_pop, process, start_ns, name, domain)
 -- requires: _states(state, thread, at_ns, stack)
 -- requires: _calls(process, correlation, thread, start_ns)
 -- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
@@ -34,12 +34,11 @@ WITH
       r.start_ns
     FROM _ranges AS r
     CROSS JOIN asked AS a
-    WHERE r.is_push_pop AND r.name GLOB a.step
+    WHERE r.is_push_pop AND r.domain <> 'NCCL' AND r.name GLOB a.step
   ),
 
   placed AS (
     SELECT
-      k.kernel,
       k.gpu,
       k.name,
       k.start_ns,
@@ -83,29 +82,39 @@ WITH
     INNER JOIN used AS u ON t.range_row = u.range_row
   ),
 
-  ranked AS (
+  inside AS MATERIALIZED (
     SELECT
       o.range_row,
       p.gpu,
       p.name,
       p.start_ns,
-      p.end_ns,
-      row_number() OVER (PARTITION BY o.range_row, p.gpu ORDER BY p.start_ns, p.kernel) AS from_first,
-      row_number() OVER (PARTITION BY o.range_row, p.gpu ORDER BY p.end_ns DESC, p.kernel DESC) AS from_last
+      p.end_ns
     FROM placed AS p
     INNER JOIN step_of AS o ON p.state = o.state
   ),
 
-  edges AS (
+  bounds AS MATERIALIZED (
     SELECT
       range_row,
       gpu,
-      max(CASE WHEN from_first = 1 THEN name END) AS first_kernel,
       min(start_ns) AS first_ns,
-      max(CASE WHEN from_last = 1 THEN name END) AS last_kernel,
       max(end_ns) AS last_ns
-    FROM ranked
+    FROM inside
     GROUP BY range_row, gpu
+  ),
+
+  edges AS (
+    SELECT
+      b.range_row,
+      b.gpu,
+      b.first_ns,
+      b.last_ns,
+      min(CASE WHEN i.start_ns = b.first_ns THEN i.name END) AS first_kernel,
+      min(CASE WHEN i.end_ns = b.last_ns THEN i.name END) AS last_kernel
+    FROM inside AS i
+    INNER JOIN bounds AS b ON i.range_row = b.range_row AND i.gpu = b.gpu
+    WHERE i.start_ns = b.first_ns OR i.end_ns = b.last_ns
+    GROUP BY b.range_row, b.gpu
   )
 SELECT
   (n.process >> 24) & 16777215 AS pid,

@@ -1,13 +1,14 @@
 -- step_time: What each step took: on the host, and on each GPU.
 --
--- A step is a push/pop range whose name matches the pattern; of nested ones the outermost. A kernel belongs to the
--- step in which its launch call began. Steps are counted from 1 by their start, for each process.
+-- A step is a push/pop range whose name matches the pattern, NCCL's own left out; of nested ones the outermost. A
+-- kernel belongs to the step in which its launch call began. Steps are counted from 1 by their start, for each
+-- process.
 --
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
 -- standalone: no
 -- requires: _kernels(process, gpu, correlation, start_ns, end_ns)
--- requires: _ranges(range_row, is_push_pop, process, start_ns, end_ns, name)
+-- requires: _ranges(range_row, is_push_pop, process, start_ns, end_ns, name, domain)
 -- requires: _states(state, thread, at_ns, stack)
 -- requires: _calls(process, correlation, thread, start_ns)
 -- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
@@ -22,7 +23,7 @@
 -- column: busy_ns INTEGER [ns] length of the union of its kernels
 -- column: first_ns INTEGER [ns] start of its first kernel
 -- order: pid, step, gpu
--- oracle: k25trace.analysis.attribute
+-- oracle: k25trace.attribution.Attribution.kernels
 WITH
   asked AS (
     SELECT coalesce(nullif(:step, ''), '*step*') AS step
@@ -37,7 +38,7 @@ WITH
       r.end_ns
     FROM _ranges AS r
     CROSS JOIN asked AS a
-    WHERE r.is_push_pop AND r.name GLOB a.step
+    WHERE r.is_push_pop AND r.domain <> 'NCCL' AND r.name GLOB a.step
   ),
 
   placed AS (
