@@ -95,7 +95,9 @@ def gpu_time(both: Both) -> None:
         figures += ["no_kernel_ns", "window_ns"]
         assert [row["gpu"] for row in got] == sorted(both.gpu_keys)
     equal(got, both.analysis.gpus, ["gpu"], figures)
-    assert {r["gpu"]: r["gpu_name"] for r in got} == dict(both.analysis.gpus.select("gpu", "name").iter_rows())
+    assert {r["gpu"]: r["gpu_name"] for r in got} == dict(
+        both.analysis.gpus.select("gpu", "name").iter_rows()
+    )
 
 
 def gpu_busy(both: Both) -> None:
@@ -107,7 +109,9 @@ def gpu_busy(both: Both) -> None:
     if by_ordinal["key"].to_list() == by_ordinal["gpu"].to_list() and third > 0:
         bounds = {"window_start_ns": first + third, "window_end_ns": last - third}
         try:
-            part = attribute(both.trace, window=f"{first + third}:{last - third}", rules=rules(), ranges=False)
+            part = attribute(
+                both.trace, window=f"{first + third}:{last - third}", rules=rules(), ranges=False
+            )
         except CannotAnswer:
             return
         got = both.rows("gpu_busy", **bounds)
@@ -154,7 +158,9 @@ def graph_node_ranges(both: Both) -> None:
     kernels = attribution.kernels.filter(pl.col("graph_node").is_not_null())
     want: Counter[Any] = Counter()
     for process, node, captured in kernels.select("process", "graph_node", "captured").iter_rows():
-        path = () if captured is None else tuple(trace.names[names[r]] for r in attribution.captures[captured])
+        path = (
+            () if captured is None else tuple(trace.names[names[r]] for r in attribution.captures[captured])
+        )
         want[trace.processes[process].pid, node, path] += 1
     got: Counter[Any] = Counter()
     for r in both.rows("graph_node_ranges"):
@@ -188,7 +194,10 @@ def launch_latency(both: Both) -> None:
         )
     )  # fmt: skip
     keys = ["kernel_count", "negative_count", "min_ns", "max_ns", "p50_ns"]
-    got = {(r["gpu"], r["launched_by"] == "graph launch"): [r[k] for k in keys] for r in both.rows("launch_latency")}
+    got = {
+        (r["gpu"], r["launched_by"] == "graph launch"): [r[k] for k in keys]
+        for r in both.rows("launch_latency")
+    }
     assert got == {(r["gpu"], r["replayed"]): [r[k] for k in keys] for r in want.to_dicts()}
 
 
@@ -323,7 +332,18 @@ SYNTHETIC = {
 def synthetic(request, tmp_path_factory):
     place = tmp_path_factory.mktemp("synthetic")
     tool = ROOT / "tests" / "tools" / "make_trace.py"
-    argv = ["--kernels", "4000", "--gpus", "2", "--layers", "2", "--out", place / "t.sqlite", "--truth", place / "t.json"]
+    argv = [
+        "--kernels",
+        "4000",
+        "--gpus",
+        "2",
+        "--layers",
+        "2",
+        "--out",
+        place / "t.sqlite",
+        "--truth",
+        place / "t.json",
+    ]
     subprocess.run(
         [sys.executable, tool, *map(str, argv), *SYNTHETIC[request.param]], check=True, capture_output=True
     )
