@@ -270,7 +270,7 @@ class _Header:
         is_step = self._name.startswith("_")
         for key in (*_REQUIRED, *(() if is_step else ("order",))):
             if key not in self._said:
-                raise self._error(len(lines), f"no line {key}: in the header")
+                raise self._error(len(lines) - 1, f"no line {key}: in the header")
 
     def query(self, sql: str) -> Query:
         """Return the query; what its parts say of each other is checked."""
