@@ -1,4 +1,4 @@
--- time_by_path: kernel time that each NVTX path owns, by GPU and category.
+-- time_by_path: Kernel time that each NVTX path owns, by GPU and category.
 --
 -- A kernel belongs to the push/pop ranges open on the launching thread when its launch call began; a kernel replayed
 -- by a CUDA graph also to those in which its node was captured, without those that were open when the capture began.

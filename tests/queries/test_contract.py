@@ -287,3 +287,9 @@ def test_statements_that_do_more_than_read_are_refused(tmp_path):
                 session.sql(statement)
         assert list(session.sql("SELECT count(*) FROM StringIds")) == [(0,)]
     assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (0,)
+
+
+def test_the_query_of_the_page_is_a_query():
+    page = (ROOT / "docs" / "reference" / "queries.md").read_text(encoding="utf-8")
+    text = page.partition("```sql\n")[2].partition("```")[0]
+    check(parse(text, "long_kernels.sql"))
