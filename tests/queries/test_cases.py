@@ -38,7 +38,5 @@ def test_cases(name, case, tmp_path):
         found = session.run(CATALOG.get(name), case.params)
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(found.columns)
-        writer.writerows(
-            [SHORT.get(cell, cell) if isinstance(cell, str) else cell for cell in row] for row in found
-        )
+        writer.writerows([SHORT.get(cell, cell) if isinstance(cell, str) else cell for cell in row] for row in found)
     assert out.getvalue() == case.out

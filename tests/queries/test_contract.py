@@ -196,9 +196,7 @@ def test_the_queries_pass_the_linter():
     sqlfluff = Path(sys.executable).with_name("sqlfluff")
     if not sqlfluff.exists():
         pytest.skip("sqlfluff is in the lint extra")
-    done = subprocess.run(
-        [sqlfluff, "lint", "queries"], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = subprocess.run([sqlfluff, "lint", "queries"], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout
 
 

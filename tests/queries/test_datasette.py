@@ -91,9 +91,7 @@ def test_canned_queries_of_a_report_say_what_the_command_says(report, name):
 def test_parameters_are_fields_of_a_form(report):
     page = report(f"{DECODE.stem}/gpu_busy").decode()
     assert 'name="window_start_ns"' in page
-    asked = urllib.parse.urlencode(
-        {"window_start_ns": "40000000", "window_end_ns": "60000000", "_shape": "array"}
-    )
+    asked = urllib.parse.urlencode({"window_start_ns": "40000000", "window_end_ns": "60000000", "_shape": "array"})
     want = rows("gpu_busy", DECODE, window_start_ns=40_000_000, window_end_ns=60_000_000)
     assert json.loads(report(f"{DECODE.stem}/gpu_busy.json?{asked}")) == want
 

@@ -95,9 +95,7 @@ def gpu_time(both: Both) -> None:
         figures += ["no_kernel_ns", "window_ns"]
         assert [row["gpu"] for row in got] == sorted(both.gpu_keys)
     equal(got, both.analysis.gpus, ["gpu"], figures)
-    assert {r["gpu"]: r["gpu_name"] for r in got} == dict(
-        both.analysis.gpus.select("gpu", "name").iter_rows()
-    )
+    assert {r["gpu"]: r["gpu_name"] for r in got} == dict(both.analysis.gpus.select("gpu", "name").iter_rows())
 
 
 def gpu_busy(both: Both) -> None:
@@ -109,9 +107,7 @@ def gpu_busy(both: Both) -> None:
     if by_ordinal["key"].to_list() == by_ordinal["gpu"].to_list() and third > 0:
         bounds = {"window_start_ns": first + third, "window_end_ns": last - third}
         try:
-            part = attribute(
-                both.trace, window=f"{first + third}:{last - third}", rules=rules(), ranges=False
-            )
+            part = attribute(both.trace, window=f"{first + third}:{last - third}", rules=rules(), ranges=False)
         except CannotAnswer:
             return
         got = both.rows("gpu_busy", **bounds)
@@ -141,12 +137,10 @@ def gpu_gaps(both: Both) -> None:
 def time_by_path(both: Both) -> None:
     mine = both.analysis.ranges.filter(pl.col("kind") == "pushpop")
     want = [
-        {**r, "pid": r["process"], "path": None if r["path"] is None else tuple(r["path"])}
-        for r in mine.to_dicts()
+        {**r, "pid": r["process"], "path": None if r["path"] is None else tuple(r["path"])} for r in mine.to_dicts()
     ]
     got = [
-        {**r, "path": None if r["path"] is None else tuple(json.loads(r["path"]))}
-        for r in both.rows("time_by_path")
+        {**r, "path": None if r["path"] is None else tuple(json.loads(r["path"]))} for r in both.rows("time_by_path")
     ]
     by, of = ["gpu", "pid", "via", "path", "category"], ["kernel_count", "kernel_ns"]
     assert sums(got, by, of) == sums(want, by, of)
@@ -158,9 +152,7 @@ def graph_node_ranges(both: Both) -> None:
     kernels = attribution.kernels.filter(pl.col("graph_node").is_not_null())
     want: Counter[Any] = Counter()
     for process, node, captured in kernels.select("process", "graph_node", "captured").iter_rows():
-        path = (
-            () if captured is None else tuple(trace.names[names[r]] for r in attribution.captures[captured])
-        )
+        path = () if captured is None else tuple(trace.names[names[r]] for r in attribution.captures[captured])
         want[trace.processes[process].pid, node, path] += 1
     got: Counter[Any] = Counter()
     for r in both.rows("graph_node_ranges"):
@@ -194,17 +186,17 @@ def launch_latency(both: Both) -> None:
         )
     )  # fmt: skip
     keys = ["kernel_count", "negative_count", "min_ns", "max_ns", "p50_ns"]
-    got = {
-        (r["gpu"], r["launched_by"] == "graph launch"): [r[k] for k in keys]
-        for r in both.rows("launch_latency")
-    }
+    got = {(r["gpu"], r["launched_by"] == "graph launch"): [r[k] for k in keys] for r in both.rows("launch_latency")}
     assert got == {(r["gpu"], r["replayed"]): [r[k] for k in keys] for r in want.to_dicts()}
 
 
 def queue_time(both: Both) -> None:
     queue = (pl.col("start_ns") - pl.col("launch_end_ns")).clip(lower_bound=0)
+    key = ["process", "correlation", "launch_ns"]
+    ends = both.trace.launches.select(*key[:2], launch_ns="start_ns", launch_end_ns="end_ns")
     want = (
         launched(both)
+        .join(ends.unique(key, keep="first", maintain_order=True), on=key, how="left")
         .group_by("gpu")
         .agg(
             pl.len().alias("kernel_count"), (queue == 0).sum().alias("unqueued_count"),
@@ -320,11 +312,12 @@ def test_real_traces_agree(real, name):
 
 
 SYNTHETIC = {
-    "node": [],
+    "eager": [],
+    "node": ["--graph-mode", "node"],
     "late": ["--graph-mode", "late"],
     "graph_2025": ["--graph-mode", "graph", "--schema", "2025"],
-    "one_ordinal_shuffled": ["--device-ids", "zero", "--order", "shuffle", "--hw-id", "129"],
-    "open_during_capture": ["--open-capture"],
+    "one_ordinal_shuffled": ["--graph-mode", "node", "--device-ids", "zero", "--order", "shuffle", "--hw-id", "129"],
+    "open_during_capture": ["--graph-mode", "node", "--open-capture"],
 }
 
 
@@ -344,9 +337,7 @@ def synthetic(request, tmp_path_factory):
         "--truth",
         place / "t.json",
     ]
-    subprocess.run(
-        [sys.executable, tool, *map(str, argv), *SYNTHETIC[request.param]], check=True, capture_output=True
-    )
+    subprocess.run([sys.executable, tool, *map(str, argv), *SYNTHETIC[request.param]], check=True, capture_output=True)
     return Both(place / "t.sqlite")
 
 

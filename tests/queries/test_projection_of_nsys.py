@@ -32,6 +32,4 @@ def test_push_pop_ranges_project_as_nsys_says(trace):
         cell[1:3] = min(cell[1], r["first_ns"]), max(cell[2], r["last_ns"])
         cell[3] += r["launch_count"]
     assert said
-    assert (
-        Counter((name, first, last - first, count) for name, first, last, count in instances.values()) == said
-    )
+    assert Counter((name, first, last - first, count) for name, first, last, count in instances.values()) == said

@@ -80,9 +80,7 @@ def test_names_cannot_steer_the_terminal_and_stay_whole_for_programs(run_in_proc
     marked = run_in_process("query", "kernel_sum", path, "-f", "markdown").stdout
     assert "<b>" not in marked
     assert len(marked.splitlines()) == 4
-    names = [
-        row["name"] for row in json.loads(run_in_process("query", "kernel_sum", path, "-f", "json").stdout)
-    ]
+    names = [row["name"] for row in json.loads(run_in_process("query", "kernel_sum", path, "-f", "json").stdout)]
     assert names == ["a\x1b[31m|<b>\n", "\ufffd\ufffd bytes"]
 
 
@@ -90,12 +88,8 @@ def test_values_of_all_types_are_written(run_in_process, tmp_path):
     path = TraceBuilder().write(tmp_path / "trace.sqlite")
     sql = "SELECT 1 AS i, 0.5 AS r, 9e999 AS inf, 'x' AS t, x'00ff' AS b, NULL AS n"
     found = json.loads(run_in_process("query", "--sql", sql, path, "-f", "json").stdout)
-    assert found == [
-        {"i": 1, "r": 0.5, "inf": None, "t": "x", "b": {"$base64": True, "encoded": "AP8="}, "n": None}
-    ]
-    assert (
-        json.loads(run_in_process("query", "--sql", "SELECT 1 AS i WHERE 0", path, "-f", "json").stdout) == []
-    )
+    assert found == [{"i": 1, "r": 0.5, "inf": None, "t": "x", "b": {"$base64": True, "encoded": "AP8="}, "n": None}]
+    assert json.loads(run_in_process("query", "--sql", "SELECT 1 AS i WHERE 0", path, "-f", "json").stdout) == []
 
 
 def test_sql_of_ones_own_may_use_the_steps(run_in_process):
