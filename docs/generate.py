@@ -245,8 +245,9 @@ def queries() -> str:
     """Return a table of all queries and a section for each, then the steps, from their headers."""
     catalog = find()
     lines = ["| query | standalone | what it says |", "| --- | --- | --- |"]
-    for q in catalog:
-        lines.append(f"| [`{q.name}`](#{q.name}) | {'yes' if q.standalone else 'no'} | {_cell(q.summary)} |")
+    lines += [
+        f"| [`{q.name}`](#{q.name}) | {'yes' if q.standalone else 'no'} | {_cell(q.summary)} |" for q in catalog
+    ]
     for q in catalog:
         lines += ["", f"### `{q.name}` {{ #{q.name} }}", "", *_query(q)]
     lines += ["", "## Steps", ""]

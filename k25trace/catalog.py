@@ -264,9 +264,7 @@ class _Header:
                 at, said = self._said[_KEYS[last]].pop()
                 self._said[_KEYS[last]].append((at, f"{said} {line[2:].strip()}"))
             else:
-                raise self._error(
-                    index, "neither a key nor, indented by three blanks, the rest of the one above"
-                )
+                raise self._error(index, "neither a key nor, indented by three blanks, the rest of the one above")
         is_step = self._name.startswith("_")
         for key in (*_REQUIRED, *(() if is_step else ("order",))):
             if key not in self._said:
@@ -283,9 +281,7 @@ class _Header:
         self._distinct("param", [p.name for p in params])
         private = [r.table for r in requires if r.table in CATALOGUE_TABLES or r.table.startswith("_")]
         if standalone and private:
-            raise self._error(
-                self._said["standalone"][0][0], f"not standalone: {private[0]} is no table of nsys"
-            )
+            raise self._error(self._said["standalone"][0][0], f"not standalone: {private[0]} is no table of nsys")
         if not (standalone or private or self._name.startswith("_")):
             raise self._error(self._said["standalone"][0][0], "standalone: every table of it is one of nsys")
         order = self._names("order", columns, with_direction=True) if "order" in self._said else ()
@@ -301,9 +297,7 @@ class _Header:
     def _one_of(self, key: str, allowed: tuple[str, ...]) -> str:
         (index, said), *more = self._said[key]
         if more or said not in allowed:
-            raise self._error(
-                (more or [(index, "")])[0][0], f"{key}: {said} is not one of {', '.join(allowed)}"
-            )
+            raise self._error((more or [(index, "")])[0][0], f"{key}: {said} is not one of {', '.join(allowed)}")
         return said
 
     def _distinct(self, key: str, names: list[str]) -> None:
@@ -342,9 +336,7 @@ class _Header:
         kinds: dict[str, Type] = {"INTEGER": "INTEGER", "REAL": "REAL", "TEXT": "TEXT"}
         return Column(name, kinds[match[2]], not column or match[3] is not None, unit, match[5])
 
-    def _names(
-        self, key: str, columns: list[Column], at: int = 0, *, with_direction: bool = False
-    ) -> tuple[str, ...]:
+    def _names(self, key: str, columns: list[Column], at: int = 0, *, with_direction: bool = False) -> tuple[str, ...]:
         index, said = self._said[key][at]
         listed = tuple(part.strip() for part in said.split(","))
         known = {column.name for column in columns}
@@ -369,9 +361,7 @@ def allow_reads_only(
         Called with table, column, and whether the statement reads it itself (and not through a view).
     """
 
-    def authorize(
-        action: int, first: str | None, second: str | None, _schema: str | None, view: str | None
-    ) -> int:
+    def authorize(action: int, first: str | None, second: str | None, _schema: str | None, view: str | None) -> int:
         if action not in _ALLOWED:
             return sqlite3.SQLITE_DENY
         if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FORBIDDEN_FUNCTIONS:
@@ -433,6 +423,4 @@ def _check_tail(query: Query) -> None:
     bare = re.sub(r'\b\w+\.|"', "", tail[1]) if tail else ""
     said = tuple(" ".join(part.split()) for part in bare.split(",")) if tail else ()
     if said != query.order:
-        raise BadQuery(
-            f"{query.file}: ordered by {', '.join(said) or 'nothing'}, not by {', '.join(query.order)}"
-        )
+        raise BadQuery(f"{query.file}: ordered by {', '.join(said) or 'nothing'}, not by {', '.join(query.order)}")

@@ -173,9 +173,7 @@ class Session:
             )
         said = str(error)
         if "not authorized" in said or "prohibited" in said:
-            return BadQuery(
-                f"{what}: it would do something else than read ({said})", "only SELECT is allowed"
-            )
+            return BadQuery(f"{what}: it would do something else than read ({said})", "only SELECT is allowed")
         return BadQuery(f"{what}: {said}")
 
     # ---- what stands beside the report
@@ -350,9 +348,7 @@ def _bound(query: Query, values: Mapping[str, str | int | float | None]) -> dict
         param = types.get(name)
         if param is None:
             known = ", ".join(f"--{p.replace('_', '-')}" for p in types) or "none"
-            raise UsageError(
-                f"{query.name} has no parameter --{name.replace('_', '-')}", f"its parameters: {known}"
-            )
+            raise UsageError(f"{query.name} has no parameter --{name.replace('_', '-')}", f"its parameters: {known}")
         try:
             if not isinstance(value, str) or param.type == "TEXT":
                 bound[name] = value

@@ -36,14 +36,10 @@ def query(
     datasette: Annotated[
         bool, typer.Option("--datasette", help="Write Datasette's metadata: the queries TRACE answers alone.")
     ] = False,
-    output_format: Annotated[
-        RowFormat, typer.Option("--format", "-f", help="How rows are written.")
-    ] = RowFormat.table,
+    output_format: Annotated[RowFormat, typer.Option("--format", "-f", help="How rows are written.")] = RowFormat.table,
     csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
     tsv: Annotated[bool, typer.Option("--tsv", help="The same as --format tsv.")] = False,
-    nl: Annotated[
-        bool, typer.Option("--nl", help="The same as --format nl: one JSON object a line.")
-    ] = False,
+    nl: Annotated[bool, typer.Option("--nl", help="The same as --format nl: one JSON object a line.")] = False,
     table: Annotated[bool, typer.Option("--table", help="The same as --format table.")] = False,
     fmt: Annotated[
         str | None,
@@ -54,9 +50,7 @@ def query(
         typer.Option("--queries", metavar="DIR", help="A folder with queries of your own; repeatable."),
     ] = None,
     rules: Rules = None,
-    time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Give up after that; 0: never.")
-    ] = 600.0,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Give up after that; 0: never.")] = 600.0,
     output: Output = None,
     force: Force = False,
 ) -> None:

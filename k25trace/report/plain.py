@@ -49,9 +49,7 @@ def render(columns: Sequence[str], rows: Iterable[Sequence[Value]], how: RowForm
     if how is RowFormat.table:
         _table(columns, rows, out)
     elif how is RowFormat.markdown:
-        lines = itertools.chain(
-            [list(columns), ["---"] * len(columns)], (map(_markdown, row) for row in rows)
-        )
+        lines = itertools.chain([list(columns), ["---"] * len(columns)], (map(_markdown, row) for row in rows))
         out.writelines(f"| {' | '.join(line)} |\n" for line in lines)
     elif how in {RowFormat.csv, RowFormat.tsv}:
         writer = csv.writer(out, lineterminator="\n", delimiter="," if how is RowFormat.csv else "\t")
@@ -86,12 +84,9 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Value]], out: TextIO)
     remaining = iter(rows)
     first = list(itertools.islice(remaining, _MEASURED_ROWS))
     texts = [[_text(value) for value in row] for row in first]
-    widths = [
-        max([len(name), *(min(_WIDEST, len(row[i])) for row in texts)]) for i, name in enumerate(columns)
-    ]
+    widths = [max([len(name), *(min(_WIDEST, len(row[i])) for row in texts)]) for i, name in enumerate(columns)]
     right = [
-        any(row[i] is not None for row in first)
-        and all(isinstance(row[i], int | float | None) for row in first)
+        any(row[i] is not None for row in first) and all(isinstance(row[i], int | float | None) for row in first)
         for i in range(len(columns))
     ]
     rest: Iterator[list[str]] = ([_text(value) for value in row] for row in remaining)

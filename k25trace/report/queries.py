@@ -34,9 +34,7 @@ def description(query: Query) -> str:
     return "\n".join(lines) + "\n"
 
 
-def metadata(
-    database: str, queries: Iterable[Query], tables: Mapping[str, Collection[str]]
-) -> dict[str, Any]:
+def metadata(database: str, queries: Iterable[Query], tables: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """Return Datasette's metadata for one database: the queries that it can answer alone.
 
     Parameters

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from tracekit import TraceBuilder
+from typing import TYPE_CHECKING, Any
 
 from k25trace.catalog import Catalog, find
 from k25trace.prepared import prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit import TraceBuilder
 
 CATALOG: Catalog = find()
 NAMES = [query.name for query in CATALOG]

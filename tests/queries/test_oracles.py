@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from querykit import CATALOG, GOLDEN, rows
 from strategies import traces
-from tracekit import TraceBuilder
 
 from k25trace import attribute, open_trace
-from k25trace.analysis import Analysis
 from k25trace.attribution import Attribution
 from k25trace.classify import load_rules
 from k25trace.errors import CannotAnswer
-from k25trace.trace import Trace
-from k25trace.trace.tables import os_pid
+
+if TYPE_CHECKING:
+    from tracekit import TraceBuilder
+
+    from k25trace.analysis import Analysis
+    from k25trace.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = sorted(GOLDEN.glob("h200*.sqlite"))
@@ -349,13 +352,12 @@ def test_synthetic_traces_agree(synthetic, name):
 def agree(path: Path) -> None:
     """Assert equality of every query that the trace can answer."""
     both = Both(path)
-    for name, compare in COMPARED.items():
+    for compare in COMPARED.values():
         try:
             compare(both)
         except CannotAnswer as error:
-            assert "needs table" in error.message or "needs column" in error.message, name
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from error
+            if not re.search("needs (table|column)", error.message):
+                raise
 
 
 @settings(suppress_health_check=list(HealthCheck))

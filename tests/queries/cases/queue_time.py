@@ -1,4 +1,4 @@
-"""Calls last 5: 12 - 7 = 5 of queue; the other kernel starts before its call ends, which is 0; the replay's first 40 - 25 = 15."""
+"""Calls last 5: 12 - 7 = 5 of queue; 0 where a kernel starts before its call ends; a replay's first 40 - 25."""
 
 from querykit import Case
 from tracekit import MARLIN, RMS_NORM, TraceBuilder
