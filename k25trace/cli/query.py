@@ -19,7 +19,7 @@ CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 """The parameters of a query are options that only the query knows."""
 
 
-def query(
+def query(  # noqa: PLR0917 - typer takes options by position in the signature
     context: typer.Context,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A query; alone: what it does.", show_default=False)
