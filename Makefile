@@ -3,7 +3,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv check test lint ruff format pyright imports spelling types-workloads docs docs-update bench clean
+.PHONY: help venv check test lint ruff format pyright imports spelling types-workloads sql docs docs-update bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -17,7 +17,7 @@ check: lint test docs ## What has to hold before a commit
 test: ## Run the tests (ARGS="-k name" for some)
 	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
-lint: ruff format pyright imports spelling ## ruff, ruff format, pyright, import-linter, codespell
+lint: ruff format pyright imports spelling sql ## ruff, ruff format, pyright, import-linter, codespell, sqlfluff
 
 ruff:
 	$(BIN)/ruff check --output-format concise .
@@ -38,6 +38,9 @@ types-workloads: ## pyright on the workloads (needs the workloads extra), in the
 	rm -rf build/typed && mkdir -p build/typed && cp -r k25trace build/typed/k25trace
 	cp -r workloads build/typed/k25trace/workloads
 	$(BIN)/pyright --project build/typed/k25trace/workloads --pythonpath $(BIN)/python
+
+sql:
+	$(BIN)/sqlfluff lint --disable-progress-bar queries
 
 docs: ## Check that generated pages are current, and build the site
 	$(BIN)/python docs/generate.py --check

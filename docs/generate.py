@@ -25,6 +25,7 @@ from typer.models import ArgumentInfo
 
 import k25trace
 from k25trace import errors
+from k25trace.catalog import Column, Query, find
 from k25trace.cli import app
 from k25trace.warnings import KINDS
 
@@ -91,6 +92,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         REFERENCE / "cli.md": {"commands": commands, "exit-codes": exit_codes},
         REFERENCE / "warnings.md": {"warnings": warnings},
         REFERENCE / "json.md": {"fields": fields},
+        REFERENCE / "queries.md": {"queries": queries},
         REFERENCE / "python-api.md": {"api": api},
     }
     for page, parts in blocks.items():
@@ -172,6 +174,8 @@ def parameters(function: Callable[..., None]) -> tuple[list[Parameter], list[Par
     arguments: list[Parameter] = []
     options: list[Parameter] = []
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if parameter.annotation is typer.Context:
+            continue
         kind, info = get_args(parameter.annotation)[:2]
         if isinstance(info, ArgumentInfo):
             arguments.append(Parameter(info.metavar or name.upper(), info.help or ""))
@@ -232,6 +236,60 @@ def warnings() -> str:
                     "",
                 ]
     return "\n".join(lines)
+
+
+# ---- queries
+
+
+def queries() -> str:
+    """Return a table of all queries and a section for each, then the steps, from their headers."""
+    catalog = find()
+    lines = ["| query | standalone | what it says |", "| --- | --- | --- |"]
+    lines += [
+        f"| [`{q.name}`](#{q.name}) | {'yes' if q.standalone else 'no'} | {_cell(q.summary)} |" for q in catalog
+    ]
+    for q in catalog:
+        lines += ["", f"### `{q.name}` {{ #{q.name} }}", "", *_query(q)]
+    lines += ["", "## Steps", ""]
+    lines.append(
+        "Steps stand behind queries, and `--sql` may name them. One with an index is kept as a table in memory."
+    )
+    for _, step in sorted(catalog.queries.items()):
+        if step.is_step:
+            lines += ["", f"### `{step.name}`", "", *_query(step)]
+    return "\n".join(lines) + "\n"
+
+
+def _query(query: Query) -> list[str]:
+    lines = [_prose(query.summary), ""]
+    for paragraph in query.doc.split("\n\n"):
+        lines += [_prose(" ".join(paragraph.split())), ""] if paragraph else []
+    if query.params:
+        lines += ["| parameter | type | meaning |", "| --- | --- | --- |"]
+        lines += [
+            f"| `--{p.name.replace('_', '-')}` | {_sql_type(p)} | {_cell(p.meaning)} |" for p in query.params
+        ]
+        lines.append("")
+    lines += ["| column | type | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{c.name}` | {_sql_type(c)} | {_cell(c.meaning)} |" for c in query.columns]
+    reads = ", ".join(f"`{r.table}`" + (" (may be absent)" if r.optional else "") for r in query.requires)
+    lines += ["", f"Reads {reads}." + (f" Ordered by {', '.join(query.order)}." if query.order else "")]
+    if query.indexes:
+        lines[-1] += " Indexed by " + "; ".join(", ".join(index) for index in query.indexes) + "."
+    if query.oracle:
+        lines[-1] += f" The same in Python: `{query.oracle}`."
+    return lines
+
+
+def _prose(text: str) -> str:
+    return re.sub(r"([*_|\[\]<])", r"\\\1", text)
+
+
+def _sql_type(column: Column) -> str:
+    unit = f", {column.unit}" if column.unit else ""
+    return f"{column.type}{unit}" + (
+        " or NULL" if column.nullable and not column.name.startswith(":") else ""
+    )
 
 
 # ---- JSON

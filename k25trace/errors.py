@@ -54,3 +54,7 @@ class BudgetExceeded(K25TraceError):
 
 class OutputExists(K25TraceError):
     """The output is there already and ``--force`` was not given (exit 1)."""
+
+
+class BadQuery(K25TraceError):
+    """A file of SQL that breaks its grammar or its own header, or one that SQLite refuses (exit 1)."""

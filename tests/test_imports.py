@@ -63,7 +63,11 @@ def test_importing_the_package_loads_nothing_heavy():
     assert not loaded & (HEAVY | {"typer", "rich"})
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["attribute", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv",
+    [["--help"], ["--version"], ["attribute", "--help"], ["query", "--help"], ["query", "--list"]],
+    ids=" ".join,
+)
 def test_help_loads_nothing_heavy(argv):
     loaded = loaded_by(*argv)
     assert "typer" in loaded

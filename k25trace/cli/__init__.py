@@ -6,7 +6,7 @@ import sys
 import typer
 
 from k25trace import __version__
-from k25trace.cli import attribute, rules
+from k25trace.cli import attribute, query, rules
 from k25trace.errors import K25TraceError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("attribute")(attribute.attribute)
+app.command("query", context_settings=query.CONTEXT)(query.query)
 app.add_typer(rules.app, name="rules")
 
 

@@ -50,6 +50,25 @@ def open_trace(path: str | os.PathLike[str], report: int = 0) -> Trace:
     return Trace(source, report)
 
 
+def open_sqlite(path: str | os.PathLike[str]) -> SqliteSource:
+    """Open any SQLite database, or an ``.nsys-rep`` through one, for reading only.
+
+    Raises
+    ------
+    UnreadableReport
+        There is no such file, or it is empty, damaged, locked, or of another kind.
+    CannotAnswer
+        It is an export of another kind, or it needs nsys and none is found.
+    """
+    source = _source(Path(path))
+    if not isinstance(source, SqliteSource):
+        raise CannotAnswer(
+            f"{path}: SQL runs on SQLite exports, and this is an export of another kind",
+            "make one with: nsys export --type sqlite REPORT.nsys-rep",
+        )
+    return source
+
+
 def _source(path: Path) -> Source:
     if not path.exists():
         raise UnreadableReport(f"{path}: no such file")

@@ -54,6 +54,10 @@ class SqliteSource:
             for name in (raw.decode("utf-8", "replace") for (raw,) in names)
         }
 
+    def connect(self) -> sqlite3.Connection:
+        """Return a connection of its own to the same file, read-only in the same way, for statements of others."""
+        return _connect(self._uri, self.path)
+
     def scan(
         self, table: str, columns: Sequence[Col], only: Only | None = None, chunk_rows: int = CHUNK_ROWS
     ) -> Iterator[pl.DataFrame]:
