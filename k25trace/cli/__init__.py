@@ -6,7 +6,7 @@ import sys
 import typer
 
 from k25trace import __version__
-from k25trace.cli import attribute, rules
+from k25trace.cli import attribute, capture, doctor, export, rules
 from k25trace.errors import K25TraceError
 
 app = typer.Typer(
@@ -17,6 +17,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("attribute")(attribute.attribute)
+# What follows the program's name is the program's.
+app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
+app.command("export")(export.export)
+app.command("doctor")(doctor.doctor)
 app.add_typer(rules.app, name="rules")
 
 
