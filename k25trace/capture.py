@@ -66,6 +66,8 @@ class CapturePlan:
         Options of ``nsys profile`` and their values.
     extra
         Arguments passed to nsys as they are; an option of `options` that is among them is left out.
+    flags
+        Further arguments for an nsys that has them.
     environment
         Variables set beside those that are there.
     capture_range
@@ -84,6 +86,7 @@ class CapturePlan:
     program: tuple[str, ...]
     options: tuple[tuple[str, str], ...]
     extra: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     capture_range: str = "none"
     duration_s: float | None = None
@@ -185,7 +188,8 @@ def plan(
         output=_stem(output, _rank(around) if per_rank else None),
         program=tuple(program),
         options=tuple(options),
-        extra=(*_preset_flags(known, nsys_args), *nsys_args),
+        extra=tuple(nsys_args),
+        flags=known.flags if known else (),
         environment=_environment(known, opened_by, around),
         capture_range=opened_by,
         duration_s=duration_s,
@@ -204,11 +208,6 @@ def _range_options(opened_by: str) -> list[tuple[str, str]]:
     if kind == "nvtx" and name:
         return [("capture-range", kind), ("nvtx-capture", name), ("capture-range-end", "stop")]
     raise UsageError(f"--capture-range {opened_by}: not cudaProfilerApi, nvtx=NAME or none")
-
-
-def _preset_flags(known: Preset | None, nsys_args: Sequence[str]) -> tuple[str, ...]:
-    given = long_names(nsys_args)
-    return tuple(flag for flag in (known.flags if known else ()) if not long_names([flag]) & given)
 
 
 def _environment(known: Preset | None, opened_by: str, around: Mapping[str, str]) -> dict[str, str]:
@@ -251,14 +250,17 @@ def argv(plan_: CapturePlan, nsys: Nsys, options: frozenset[str]) -> list[str]:
     options
         What its help lists; empty: unknown. Fork tracing and the flags of a preset are left out where it lacks them.
     """
-    filled = [
-        (name, escaped(plan_.staging / plan_.output.name) if name == "output" else value)
-        for name, value in plan_.options
+    target = plan_.staging / plan_.output.name
+    # nsys fills in `%` anew for the export, which then lands elsewhere: it is exported afterwards.
+    own = {"output": escaped(target), **({"export": "none"} if "%" in str(target) else {})}
+    filled = [(name, own.get(name, value)) for name, value in plan_.options]
+    given = long_names(plan_.extra)
+    flags = [
+        flag
+        for flag in dict.fromkeys((_FORK, *plan_.flags))
+        if long_names([flag]) <= options and not long_names([flag]) & given
     ]
-    extra = [a for a in plan_.extra if not options or not a.startswith("--") or long_names([a]) <= options]
-    if "trace-fork-before-exec" in options and "trace-fork-before-exec" not in long_names(extra):
-        extra.insert(0, _FORK)
-    return profile_argv(nsys, filled, extra, plan_.program)
+    return profile_argv(nsys, filled, [*flags, *plan_.extra], plan_.program)
 
 
 def dry_run(plan_: CapturePlan, nsys: Nsys) -> str:
@@ -280,7 +282,8 @@ def ready_nsys(path: Path | None) -> Nsys:
     if nsys is None:
         what = f"{path}: nsys not found there" if path else "nsys not found on PATH"
         raise NsysFailed(
-            what, "install Nsight Systems, or name it with --nsys PATH or K25TRACE_NSYS; `k25trace doctor` looks for it"
+            what,
+            "install Nsight Systems, or name it with --nsys PATH or K25TRACE_NSYS; `k25trace doctor` looks for it",
         )
     require_recent(nsys, profile_options(nsys))
     return nsys
@@ -409,7 +412,9 @@ class _Found:
             return _Found(elsewhere=away)
         importer = find_importer(nsys)
         if importer is None:
-            return _Found(recording=raw, import_failed="no importer (QdstrmImporter) is found beside nsys or on PATH")
+            return _Found(
+                recording=raw, import_failed="no importer (QdstrmImporter) is found beside nsys or on PATH"
+            )
         try:
             done = run(import_argv(importer, raw, report))
         except OSError as error:
@@ -434,7 +439,12 @@ def _new_files(plan_: CapturePlan, ended: Ended, began: float) -> list[Path]:
     quoted = [Path(text) for text in re.findall(rf"'([^'\n]+(?:{REPORT}|{RECORDING}))'", ended.said)]
     ours = [plan_.output.name + suffix for suffix in (REPORT, RECORDING)]
     folders = (plan_.output.parent, Path.cwd(), Path(tempfile.gettempdir()))
-    found = [*named, *quoted, *plan_.staging.iterdir(), *(folder / name for folder in folders for name in ours)]
+    found = [
+        *named,
+        *quoted,
+        *plan_.staging.iterdir(),
+        *(folder / name for folder in folders for name in ours),
+    ]
     return [
         path
         for path in dict.fromkeys(map(Path.absolute, found))
@@ -480,7 +490,9 @@ def _report_check(plan_: CapturePlan, found: _Found, ended: Ended, whose: Whose)
             f"mv {shlex.quote(str(found.elsewhere))} {shlex.quote(str(wanted))}",
         )
     if whose == "nsys":
-        how = f"was killed by signal {-ended.code}" if ended.code < 0 else f"failed with exit code {ended.code}"
+        how = (
+            f"was killed by signal {-ended.code}" if ended.code < 0 else f"failed with exit code {ended.code}"
+        )
         return missing(name, f"no report: nsys {how}: {_last_words(ended.said)}", _advice(ended.said))
     seen = f"no report at {wanted}: nsys exited {ended.code} and wrote none (no such file)"
     if plan_.capture_range == "none":
@@ -541,7 +553,9 @@ def _keep_export(plan_: CapturePlan, nsys: Nsys, staging: Path, report: Path) ->
         export(report, target, Kind.sqlite, nsys, force=True)
     except K25TraceError as error:
         return missing(
-            name, f"not exported: {error.message}", f"k25trace export {shlex.quote(str(report))}, here or elsewhere"
+            name,
+            f"not exported: {error.message}",
+            f"k25trace export {shlex.quote(str(report))}, here or elsewhere",
         )
     return passed(name, f"{target} (by nsys export: nsys profile had left none)")
 
@@ -630,7 +644,11 @@ def closing_lines(plan_: CapturePlan, result: CaptureResult) -> Iterable[str]:
     if result.whose == "unknown":
         yield "the program goes on running; its exit code is not known"
     elif result.whose == "program" and result.code > 0:
-        signal_ = f" (killed by signal {result.code - _SIGNALLED})" if result.code > _SIGNALLED else ""
+        signal_ = (
+            f" (killed by signal {result.code - _SIGNALLED}; it may have lost NVTX ranges)"
+            if result.code > _SIGNALLED
+            else ""
+        )
         kept = f"; what was recorded is in {result.report}" if result.report else ""
         yield f"the program exited with code {result.code}{signal_}{kept}"
     if result.report is None and plan_.file(REPORT).exists():

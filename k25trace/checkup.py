@@ -103,7 +103,11 @@ class _Seen:
     def cuda_was_traced(self) -> bool | None:
         """Whether nsys was told to trace CUDA; None where the report does not say."""
         frame = read(self.trace.source, "META_DATA_CAPTURE", [Col("name", "text"), Col("value", "text")])
-        told = {decode(value) for name, value in frame.drop_nulls().iter_rows() if decode(name) == "CAPTURE_EVENT_TYPE"}
+        told = {
+            decode(value)
+            for name, value in frame.drop_nulls().iter_rows()
+            if decode(name) == "CAPTURE_EVENT_TYPE"
+        }
         return any("cuda" in text.lower() for text in told) if told else None
 
     @cached_property
@@ -143,7 +147,9 @@ def _gpus(seen: _Seen) -> Check:
             f"nsys lost them, or they ran outside the recording: capture again with {_RANGE},"
             " every rank synchronised and past a barrier before it starts and stops",
         )
-    return passed(name, f"kernels on all {len(counts)} GPUs that the program used ({seen.gpu_counts(counts)})")
+    return passed(
+        name, f"kernels on all {len(counts)} GPUs that the program used ({seen.gpu_counts(counts)})"
+    )
 
 
 def _no_kernels(name: str, seen: _Seen) -> Check:
@@ -185,7 +191,9 @@ def _processes(seen: _Seen) -> Check:
         shared = len(known.intersection(own))
         if process not in seen.with_kernels and shared >= max(_SAME_JOB_NAMES, _SAME_JOB_SHARE * len(own)):
             silent.add(process)
-    without = {pid for pid, _ in seen.contexts} - pids - {seen.trace.processes[p].pid for p in silent | replaying}
+    without = (
+        {pid for pid, _ in seen.contexts} - pids - {seen.trace.processes[p].pid for p in silent | replaying}
+    )
     if silent or without:
         told = [*([seen.labels(silent)] if silent else []), *(f"process {pid}" for pid in sorted(without))]
         return missing(
@@ -227,7 +235,9 @@ def _nvtx_package(seen: _Seen) -> Check:
     version = ".".join(map(str, seen.nsys_version[:3])) or "of unknown version"
     if not domains:
         return unknown(
-            name, "no NVTX range or domain of the program in the report", f"if it has some: {fix}" if too_new else ""
+            name,
+            "no NVTX range or domain of the program in the report",
+            f"if it has some: {fix}" if too_new else "",
         )
     seen_text = f"only the creation of NVTX domains ({', '.join(sorted(domains))}) is recorded, and no range"
     if too_new:
@@ -326,7 +336,9 @@ def _collectives(seen: _Seen) -> Check:
             " with synchronize() and a barrier before start and stop",
         )
     return unknown(
-        name, seen_text, "right if ranks belong to groups of different sizes; else see `processes` and `balance`"
+        name,
+        seen_text,
+        "right if ranks belong to groups of different sizes; else see `processes` and `balance`",
     )
 
 
@@ -357,7 +369,9 @@ def _api_calls(seen: _Seen) -> Check:
     inner = seen.own_ranges.filter("push_pop").group_by("process").len()
     most = inner.filter(pl.col("process").is_in(list(seen.launching | seen.with_kernels)))["len"].max()
     if not isinstance(most, int) or most < health.LOSSY_RANGES_COUNT:
-        return unknown(name, f"fewer than {health.LOSSY_RANGES_COUNT} NVTX ranges in every process that launches kernels")
+        return unknown(
+            name, f"fewer than {health.LOSSY_RANGES_COUNT} NVTX ranges in every process that launches kernels"
+        )
     return passed(name, "calls go on as long as ranges do")
 
 
@@ -385,7 +399,9 @@ def _clock(seen: _Seen) -> Check:
     if not kernels.height:
         return unknown(name, "no kernels")
     keys = ["process", "correlation"]
-    launches = seen.trace.launches.drop_nulls(keys).group_by(keys).agg(pl.col("start_ns").min().alias("launch_ns"))
+    launches = (
+        seen.trace.launches.drop_nulls(keys).group_by(keys).agg(pl.col("start_ns").min().alias("launch_ns"))
+    )
     joined = kernels.join(launches, on=keys)
     if not joined.height:
         return unknown(name, "no kernel has its launch call")

@@ -79,7 +79,12 @@ def check_machine(path: Path | None = None, python: str | None = None) -> list[C
         _export(nsys),
         _driver(gpus),
         _cupti(nsys, told),
-        judged("GPUs", good=bool(gpus), seen=_counted(gpus), fix="captures here see no kernels: run where the GPUs are"),
+        judged(
+            "GPUs",
+            good=bool(gpus),
+            seen=_counted(gpus),
+            fix="captures here see no kernels: run where the GPUs are",
+        ),
         _sampling(),
         _nvtx(nsys, told, python or sys.executable),
         _torch(told),
@@ -119,13 +124,23 @@ def _export(nsys: Nsys | None) -> Check:
         return unknown(name, "no nsys" if nsys is None else "no program `true` to try it with")
     with tempfile.TemporaryDirectory(prefix="k25trace-") as folder:
         target = Path(folder) / "nothing"
-        options = [("trace", "nvtx"), ("sample", "none"), ("cpuctxsw", "none"), ("export", "sqlite"), ("output", str(target))]
+        options = [
+            ("trace", "nvtx"),
+            ("sample", "none"),
+            ("cpuctxsw", "none"),
+            ("export", "sqlite"),
+            ("output", str(target)),
+        ]
         done = run(profile_argv(nsys, options, (), [program]))
         wrong = flaw_of(target.with_suffix(".sqlite"))
     if wrong is None:
         return passed(name, "a program that does nothing was recorded and exported")
     said = " ".join((done.stderr or done.stdout).split())[:160]
-    return missing(name, f"recording `true` left no export: {wrong}; nsys exited {done.returncode}: {said}", "see `importer`")
+    return missing(
+        name,
+        f"recording `true` left no export: {wrong}; nsys exited {done.returncode}: {said}",
+        "see `importer`",
+    )
 
 
 def _driver(gpus: list[str]) -> Check:
@@ -166,7 +181,9 @@ def _gpu_names(told: Mapping[str, Any]) -> list[str]:
 
 
 def _counted(names: list[str]) -> str:
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none is visible here"
+    return (
+        ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none is visible here"
+    )
 
 
 def _sampling() -> Check:
@@ -187,7 +204,9 @@ def _nvtx(nsys: Nsys | None, told: Mapping[str, Any], python: str) -> Check:
     name = "NVTX package"
     version = told.get("nvtx")
     if not version:
-        return unknown(name, f"nvtx is not installed for {python}", "look at that of the program with --python PATH")
+        return unknown(
+            name, f"nvtx is not installed for {python}", "look at that of the program with --python PATH"
+        )
     if nsys is not None and nvtx_is_too_new(_numbers(version), nsys.version):
         return missing(
             name,
@@ -199,7 +218,9 @@ def _nvtx(nsys: Nsys | None, told: Mapping[str, Any], python: str) -> Check:
 
 def _torch(told: Mapping[str, Any]) -> Check:
     if "torch" in told:
-        return passed("torch", f"{told['torch']}, CUDA {told.get('cuda')}, {_counted(list(told.get('gpus') or []))}")
+        return passed(
+            "torch", f"{told['torch']}, CUDA {told.get('cuda')}, {_counted(list(told.get('gpus') or []))}"
+        )
     return unknown("torch", f"not importable: {told.get('error', 'no answer')}")
 
 

@@ -81,7 +81,8 @@ def export(report: Path, output: Path, kind: Kind, nsys: Nsys, *, force: bool) -
         wrong = flaw_of(made)
         if wrong:
             raise NsysFailed(
-                f"{report}: nsys export exited 0 and left no whole export: {wrong}", "is there room on the disk?"
+                f"{report}: nsys export exited 0 and left no whole export: {wrong}",
+                "is there room on the disk?",
             )
         replace(made, output)
     return output

@@ -10,7 +10,14 @@ _THROTTLE = {
     0x1: "idle", 0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
 }  # fmt: skip
-_LEVELS = {0: "same board", 10: "PCIe switch", 20: "PCIe switches", 30: "host bridge", 40: "NUMA node", 50: "system"}
+_LEVELS = {
+    0: "same board",
+    10: "PCIe switch",
+    20: "PCIe switches",
+    30: "host bridge",
+    40: "NUMA node",
+    50: "system",
+}
 
 
 def driver_version() -> str | None:

@@ -27,8 +27,12 @@ _SECRET_WORD = (
 )
 _SECRET_NAME = re.compile(rf"(?:^|[-_]){_SECRET_WORD}$|(?:^|[-_])key$", re.IGNORECASE)
 _OPTION_WITHOUT_VALUE = re.compile(r"--?[A-Za-z][\w-]*")
-_ASSIGNED = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<sign>\s*[=:]\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)")
-_SPACED = re.compile(r"(?P<name>--?[A-Za-z][\w-]*)(?P<sign>\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'-][^\s,;&\"']*)")
+_ASSIGNED = re.compile(
+    r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<sign>\s*[=:]\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)"
+)
+_SPACED = re.compile(
+    r"(?P<name>--?[A-Za-z][\w-]*)(?P<sign>\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'-][^\s,;&\"']*)"
+)
 _CREDENTIAL = re.compile(
     r"\bhf_[A-Za-z0-9]{8,}|\bsk-[\w-]{8,}|\bgh[pousr]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{8,}|\bxox[abpr]-[\w-]{8,}"
     r"|\bnvapi-[\w-]{8,}|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{20,}|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]+)?"

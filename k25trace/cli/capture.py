@@ -64,12 +64,15 @@ def capture(
     per_rank: Annotated[
         bool,
         typer.Option(
-            "--per-rank", help="A report a rank, NAME.rankN, where torchrun, srun or mpirun starts this command."
+            "--per-rank",
+            help="A report a rank, NAME.rankN, where torchrun, srun or mpirun starts this command.",
         ),
     ] = False,
     measure_overhead: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="Then run the program N times without nsys, and tell the slowdown."),
+        typer.Option(
+            metavar="N", min=0, help="Then run the program N times without nsys, and tell the slowdown."
+        ),
     ] = 0,
     nsys: NsysPath = None,
     nsys_arg: Annotated[

@@ -13,7 +13,9 @@ from k25trace.export import export as export_report
 
 def export(
     report: Annotated[Path, typer.Argument(metavar="REPORT", help="An .nsys-rep.", show_default=False)],
-    kind: Annotated[Kind, typer.Option("--type", help="A SQLite database, or a folder of Parquet files.")] = Kind.sqlite,
+    kind: Annotated[
+        Kind, typer.Option("--type", help="A SQLite database, or a folder of Parquet files.")
+    ] = Kind.sqlite,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -30,6 +30,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace output files that 
 NsysPath = Annotated[
     Path | None,
     typer.Option(
-        "--nsys", metavar="PATH", help="The nsys to use. Default: that of K25TRACE_NSYS, else the first on PATH."
+        "--nsys",
+        metavar="PATH",
+        help="The nsys to use. Default: that of K25TRACE_NSYS, else the first on PATH.",
     ),
 ]
