@@ -1,7 +1,8 @@
 """Capture a program with nsys and look at what came of it: a `CapturePlan` becomes a `CaptureResult`.
 
-nsys exits 0 in many ways of failing, so nothing here believes its exit code. It works in a folder beside the target;
-only what is whole gets its final name. Everything before the check of the report needs the standard library alone.
+nsys exits 0 in many ways of failing, so nothing here believes its exit code. It works in a folder beside
+the target; only what is whole gets its final name. Everything before the check of the report needs the
+standard library alone.
 """
 
 import importlib.util
@@ -115,7 +116,8 @@ class CaptureResult:
     code
         Exit code of nsys, which is the program's where `whose` says so; negative: killed by that signal.
     whose
-        Whose code it is: ``program``, ``nsys`` (it failed before the program ended) or ``unknown`` (the program goes on).
+        Whose code it is: ``program``, ``nsys`` (it failed before the program ended) or ``unknown`` (the
+        program goes on).
     report, export
         The files, where they are there.
     overhead
@@ -131,7 +133,7 @@ class CaptureResult:
 
     @property
     def exit_code(self) -> int:
-        """The program's own code if that is not 0; otherwise 0, or 1 if a check is ``missing`` or nsys failed."""
+        """The program's own code if not 0; otherwise 0, or 1 if a check is ``missing`` or nsys failed."""
         if self.code > 0:
             return self.code
         return 1 if self.code < 0 or any_missing(self.checks) else 0
@@ -235,7 +237,7 @@ def _stem(output: Path, rank: int | None) -> Path:
         name = name.removesuffix(suffix)
     if not name or output.name in {"", ".", ".."}:
         raise UsageError(f"-o {output}: not the name of a report")
-    return Path(os.path.abspath(output)).with_name(name if rank is None else f"{name}.rank{rank}")  # noqa: PTH100
+    return Path(os.path.abspath(output)).with_name(name if rank is None else f"{name}.rank{rank}")
 
 
 def argv(plan_: CapturePlan, nsys: Nsys, options: frozenset[str]) -> list[str]:
@@ -248,7 +250,8 @@ def argv(plan_: CapturePlan, nsys: Nsys, options: frozenset[str]) -> list[str]:
     nsys
         Which nsys.
     options
-        What its help lists; empty: unknown. Fork tracing and the flags of a preset are left out where it lacks them.
+        What its help lists; empty: unknown. Fork tracing and the flags of a preset are left out where it
+        lacks them.
     """
     target = plan_.staging / plan_.output.name
     # nsys fills in `%` anew for the export, which then lands elsewhere: it is exported afterwards.
@@ -283,7 +286,8 @@ def ready_nsys(path: Path | None) -> Nsys:
         what = f"{path}: nsys not found there" if path else "nsys not found on PATH"
         raise NsysFailed(
             what,
-            "install Nsight Systems, or name it with --nsys PATH or K25TRACE_NSYS; `k25trace doctor` looks for it",
+            "install Nsight Systems, or name it with --nsys PATH or K25TRACE_NSYS;"
+            " `k25trace doctor` looks for it",
         )
     require_recent(nsys, profile_options(nsys))
     return nsys
@@ -315,7 +319,7 @@ def refuse_early(plan_: CapturePlan) -> None:
         raise CaptureFailed(f"{directories[0]}: a folder")
     program = plan_.program[0]
     # nsys looks into the current folder, too.
-    if shutil.which(program) is None and shutil.which(os.path.join(".", program)) is None:  # noqa: PTH118 - keeps ./
+    if shutil.which(program) is None and shutil.which(os.path.join(".", program)) is None:
         exists = Path(program).exists()
         raise CaptureFailed(
             f"{program}: {'not executable (permission denied)' if exists else 'program not found'}",
@@ -430,7 +434,7 @@ def _holds_something(path: Path) -> bool:
 
 
 def _new_files(plan_: CapturePlan, ended: Ended, began: float) -> list[Path]:
-    """Return reports and recordings made since then that nsys names, or that have our name in the wrong folder.
+    """Return new reports and recordings that nsys names, or that have our name in the wrong folder.
 
     Others in the temporary folder may belong to another nsys, which is still writing them.
     """
@@ -481,7 +485,8 @@ def _report_check(plan_: CapturePlan, found: _Found, ended: Ended, whose: Whose)
         return missing(
             name,
             f"only a raw recording ({RECORDING}) was left, at {kept}: {found.import_failed}",
-            f"where a whole Nsight Systems of this version is, run: QdstrmImporter --input-file {shlex.quote(str(kept))}",
+            "where a whole Nsight Systems of this version is, run: QdstrmImporter"
+            f" --input-file {shlex.quote(str(kept))}",
         )
     if found.elsewhere is not None:
         return missing(
@@ -503,12 +508,14 @@ def _report_check(plan_: CapturePlan, found: _Found, ended: Ended, whose: Whose)
 def _range_advice(opened_by: str) -> str:
     if opened_by == "cudaProfilerApi":
         return (
-            "the program has to call cudaProfilerStart (torch.cuda.cudart().cudaProfilerStart()) while it runs; without"
+            "the program has to call cudaProfilerStart"
+            " (torch.cuda.cudart().cudaProfilerStart()) while it runs; without"
             " such a call use --capture-range none"
         )
     name = opened_by.partition("=")[2]
     return (
-        f"no registered NVTX range {name} of that domain was opened: name its domain ({name}@DOMAIN), and use the Python"
+        f"no registered NVTX range {name} of that domain was opened: name its domain"
+        f" ({name}@DOMAIN), and use the Python"
         " package nvtx, which registers its strings, or --capture-range none"
     )
 
@@ -523,7 +530,7 @@ def _advice(said: str) -> str:
     if "ermission denied" in said:
         return "allow it to that user, or run elsewhere: k25trace doctor"
     if "llegal" in said or "nrecognised" in said or "ambiguous" in said:
-        return "this nsys does not know an option: see k25trace capture --dry-run, and its own: nsys profile --help"
+        return "this nsys does not know an option: see `k25trace capture --dry-run` and `nsys profile --help`"
     return "k25trace doctor"
 
 
@@ -577,7 +584,7 @@ def _checks_of(database: Path) -> list[Check]:
 
 
 def _overhead(plan_: CapturePlan, ended: Ended, say: Say) -> dict[str, Any] | None:
-    """Run the program without nsys; return all times and the slowdown with its spread, or None if it fails."""
+    """Run the program without nsys; return all times and the slowdown, or None if it fails."""
     plain: list[int] = []
     for number in range(plan_.overhead_runs):
         say(f"run {number + 1} of {plan_.overhead_runs} without nsys")
@@ -590,9 +597,10 @@ def _overhead(plan_: CapturePlan, ended: Ended, say: Say) -> dict[str, Any] | No
 
 
 def overhead(profiled_ns: int, plain_ns: Sequence[int]) -> dict[str, Any]:
-    """Return the slowdown of a run under nsys: its time ÷ the median without, and ÷ the slowest and fastest without.
+    """Return the slowdown of a run under nsys: ÷ the median without, ÷ the slowest, ÷ the fastest.
 
-    Whole runs, start of nsys included, the making of the report not: the shorter the program, the more it is the start.
+    Whole runs, start of nsys included, the making of the report not: the shorter the program, the more it
+    is the start.
     """
     return {
         "profiled_ns": profiled_ns,
@@ -657,5 +665,6 @@ def closing_lines(plan_: CapturePlan, result: CaptureResult) -> Iterable[str]:
         times = result.overhead
         yield (
             f"slowdown under nsys {times['slowdown']:.2f}x ({times['slowdown_least']:.2f}x to"
-            f" {times['slowdown_most']:.2f}x over {len(times['plain_ns'])} runs without): whole runs, start included"
+            f" {times['slowdown_most']:.2f}x over {len(times['plain_ns'])} runs without):"
+            " whole runs, start included"
         )

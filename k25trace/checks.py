@@ -1,4 +1,4 @@
-"""One line of a check list: what was looked at, what was seen, and what would mend it. Standard library only."""
+"""Lines of a check list: what was looked at, what was seen, what would mend it. Standard library only."""
 
 import textwrap
 from collections.abc import Iterable, Iterator

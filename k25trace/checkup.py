@@ -50,8 +50,8 @@ def check_trace(trace: Trace) -> list[Check]:
     Returns
     -------
     list of Check
-        The same lines in the same order for every report: GPUs, processes, NVTX per rank, NVTX package, graph replays,
-        graph captures, launches, collectives, balance, API calls, diagnostics, clock.
+        The same lines in the same order for every report: GPUs, processes, NVTX per rank, NVTX package,
+        graph replays, graph captures, launches, collectives, balance, API calls, diagnostics, clock.
     """
     seen = _Seen(trace)
     _ = trace.kernels, trace.launches  # loaded once, before a survey would stream them
@@ -158,7 +158,8 @@ def _no_kernels(name: str, seen: _Seen) -> Check:
     if seen.opaque:
         return missing(
             name,
-            f"no CUDA kernel in the report: all ran inside {seen.opaque:,} CUDA graph launches recorded as wholes",
+            f"no CUDA kernel in the report: all ran inside {seen.opaque:,} CUDA graph"
+            " launches recorded as wholes",
             "capture with --graphs node (nsys profile --cuda-graph-trace=node)",
         )
     if seen.launching:
@@ -171,7 +172,8 @@ def _no_kernels(name: str, seen: _Seen) -> Check:
         name,
         "no CUDA kernel in the report (no-kernels), and no launch either",
         "likely causes: CUDA not traced (--trace cuda,nvtx), workers that were forked"
-        " (--nsys-arg=--trace-fork-before-exec=true), a range that opened around no GPU work, an nsys too old for the"
+        " (--nsys-arg=--trace-fork-before-exec=true), a range that opened around no GPU"
+        " work, an nsys too old for the"
         " driver, or a program that uses no GPU",
     )
 
@@ -198,8 +200,10 @@ def _processes(seen: _Seen) -> Check:
         told = [*([seen.labels(silent)] if silent else []), *(f"process {pid}" for pid in sorted(without))]
         return missing(
             name,
-            f"no kernel of {', '.join(told)}: launches, a CUDA context, or the ranges of those that have kernels",
-            f"a rank is missing: capture again with {_RANGE}, all ranks at a barrier before it starts and stops",
+            f"no kernel of {', '.join(told)}: launches, a CUDA context, or the ranges of"
+            " those that have kernels",
+            f"a rank is missing: capture again with {_RANGE}, all ranks at a barrier"
+            " before it starts and stops",
         )
     return passed(name, f"all {len(seen.with_kernels)} processes that used a GPU have kernels")
 
@@ -228,7 +232,8 @@ def _nvtx_package(seen: _Seen) -> Check:
         return passed(name, "its ranges are recorded")
     too_new = nvtx_is_too_new(_NEW_NVTX, seen.nsys_version)
     fix = (
-        f"pip install nvtx=={NVTX_FOR_OLD_NSYS} where the program runs: 0.2.12 and newer emit ranges that this nsys does"
+        f"pip install nvtx=={NVTX_FOR_OLD_NSYS} where the program runs: 0.2.12 and newer"
+        " emit ranges that this nsys does"
         " not record; or take a newer nsys"
     )
     domains = _created_domains(seen.trace)
@@ -268,7 +273,8 @@ def _graph_replays(seen: _Seen) -> Check:
         good=not seen.opaque,
         seen=f"{calls:,} CUDA graph launches, all with their kernels"
         if not seen.opaque
-        else f"{seen.opaque:,} of {calls:,} CUDA graph launches have no kernels in the report (opaque-graphs)",
+        else f"{seen.opaque:,} of {calls:,} CUDA graph launches have no kernels in the report"
+        " (opaque-graphs)",
         fix="capture with --graphs node (nsys profile --cuda-graph-trace=node)",
     )
 
@@ -284,9 +290,11 @@ def _graph_captures(seen: _Seen) -> Check:
         good=not without,
         seen=f"the captures of all {replayed:,} replayed kernels were recorded"
         if not without
-        else f"{without:,} of {replayed:,} replayed kernels come from a graph that was captured before the recording"
+        else f"{without:,} of {replayed:,} replayed kernels come from a graph that was"
+        " captured before the recording"
         " began (capture-ranges-missing)",
-        fix="open the range before the program captures its CUDA graphs: cudaProfilerStart first, then the capture",
+        fix="open the range before the program captures its CUDA graphs: cudaProfilerStart"
+        " first, then the capture",
     )
 
 
@@ -311,10 +319,9 @@ def _collectives(seen: _Seen) -> Check:
     name = "collectives"
     rules = load_rules()
     kernels = seen.trace.kernels
+    distinct: list[int] = kernels["name"].unique().to_list()
     names = [
-        index
-        for index in kernels["name"].unique().to_list()
-        if rules.classify(seen.trace.names[index]).category.startswith("comm.")
+        index for index in distinct if rules.classify(seen.trace.names[index]).category.startswith("comm.")
     ]
     found = dict(kernels.filter(pl.col("name").is_in(names)).group_by("gpu").len().iter_rows())
     if not kernels.height:
@@ -352,7 +359,8 @@ def _balance(seen: _Seen) -> Check:
         name,
         good=least >= UNEVEN_SHARE * most,
         seen=f"kernels by GPU: {seen.gpu_counts(counts)}",
-        fix="a GPU with much fewer kernels than another has lost some, unless the program gives it other work:"
+        fix="a GPU with much fewer kernels than another has lost some, unless the program"
+        " gives it other work:"
         f" capture again with {_RANGE}",
     )
 

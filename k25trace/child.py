@@ -1,8 +1,8 @@
-"""Run nsys with its program in the open: output passes through, signals go to the program, nsys always finishes.
+"""Run nsys in the open: output passes through, signals go to the program, nsys always finishes.
 
-nsys ends as soon as its program does and then makes the report; signalled itself, it lets the program run on and
-loses its exit code. So it gets a session of its own, out of reach of the terminal's Ctrl-C, and what arrives here is
-passed to the program.
+nsys ends as soon as its program does and then makes the report; signalled itself, it lets the program run
+on and loses its exit code. So it gets a session of its own, out of reach of the terminal's Ctrl-C, and what
+arrives here is passed to the program.
 """
 
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,8 @@ class Ended:
     said
         The end of what it and the program wrote.
     elapsed_ns
-        Until the program had ended and nsys began to write its report, where it says so; else until nsys ended.
+        Until the program had ended and nsys began to write its report, where it says so; else until nsys
+        ended.
     signals
         What arrived here in the meantime and was passed on.
     program
@@ -141,7 +142,7 @@ def time_plain(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int
 
 
 @contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -168,7 +169,7 @@ def _stop(nsys: int, home: Path, number: int, times: int) -> str:
 
 
 def _signal_tree(root: int, nsys: int, number: int) -> None:
-    """Signal a program: its process group, as a terminal would, or where it shares nsys' group, it and its offspring."""
+    """Signal a program: its process group, as a terminal would; in nsys' own group, it and its offspring."""
     with suppress(ProcessLookupError, PermissionError):
         group = os.getpgid(root)
         if group != os.getpgid(nsys):

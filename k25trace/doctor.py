@@ -112,7 +112,7 @@ def _importer(nsys: Nsys | None) -> Check:
     importer = find_importer(nsys)
     if importer is not None:
         return passed(name, str(importer))
-    fix = "install the whole of Nsight Systems: the nsys inside Nsight Compute has no importer, leaves a .qdstrm, and exits 0"
+    fix = "install all of Nsight Systems: the nsys inside Nsight Compute leaves a .qdstrm, and exits 0"
     return missing(name, f"no QdstrmImporter beside {nsys.path.resolve().parent} or on PATH", fix)
 
 
@@ -163,7 +163,8 @@ def _cupti(nsys: Nsys | None, told: Mapping[str, Any]) -> Check:
     if cuda and _numbers(str(cuda))[0] > _numbers(newest)[0]:
         return unknown(
             name, f"nsys brings {newest}; torch here is built for CUDA {cuda}",
-            "an older CUPTI mostly records newer programs, too (12.4 did CUDA 13); the check list of a capture tells",
+            "an older CUPTI mostly records newer programs, too (12.4 did CUDA 13); the"
+            " check list of a capture tells",
         )  # fmt: skip
     return passed(name, f"nsys brings {newest}" + (f"; torch here is built for CUDA {cuda}" if cuda else ""))
 
@@ -195,7 +196,7 @@ def _sampling() -> Check:
     if level <= 2:
         return passed(name, f"perf_event_paranoid is {level}; captures here do without sampling")
     return unknown(
-        name, f"perf_event_paranoid is {level}: captures here do without, --nsys-arg=--sample=process-tree would fail",
+        name, f"perf_event_paranoid is {level}: captures do without, --nsys-arg=--sample=process-tree fails",
         "to sample all the same: sudo sysctl kernel.perf_event_paranoid=2",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""From a report to a database: through nsys, beside its target, renamed when it is whole. Standard library only."""
+"""From a report to a database: through nsys, renamed when it is whole. Standard library only."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -89,22 +89,16 @@ def export(report: Path, output: Path, kind: Kind, nsys: Nsys, *, force: bool) -
 
 
 def flaw_of(export_: Path) -> str | None:
-    """Return what is wrong with an export, or None for one that can be opened: header, size, table of contents."""
+    """Return what is wrong with an export (header, size, contents), or None for one that can be opened."""
     if export_.is_dir():
         return None if any(export_.glob("*.parquet")) else "a folder without Parquet files"
     try:
         with export_.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-        size = export_.stat().st_size
+            wrong = _flaw_of_header(file.read(_HEADER_BYTES), export_.stat().st_size)
     except OSError as error:
-        return (error.strerror or "cannot be read").lower()
-    if len(header) < _HEADER_BYTES or not header.startswith(b"SQLite format 3\x00"):
-        return f"not a database ({size} bytes)"
-    page = struct.unpack_from(">H", header, 16)[0]
-    page = 1 << 16 if page == 1 else page
-    change, pages, valid_for = (struct.unpack_from(">I", header, at)[0] for at in (24, 28, 92))
-    if change == valid_for and pages * page > size:
-        return f"truncated, {size:,} of {pages * page:,} bytes"
+        wrong = (error.strerror or "cannot be read").lower()
+    if wrong:
+        return wrong
     journal = export_.with_name(export_.name + "-journal")
     if journal.exists() and journal.stat().st_size:
         return "interrupted, its journal is beside it"
@@ -116,8 +110,19 @@ def flaw_of(export_: Path) -> str | None:
     return None if tables else "a database without tables"
 
 
+def _flaw_of_header(header: bytes, size: int) -> str | None:
+    if len(header) < _HEADER_BYTES or not header.startswith(b"SQLite format 3\x00"):
+        return f"not a database ({size} bytes)"
+    page = struct.unpack_from(">H", header, 16)[0]
+    page = 1 << 16 if page == 1 else page
+    change, pages, valid_for = (struct.unpack_from(">I", header, at)[0] for at in (24, 28, 92))
+    if change == valid_for and pages * page > size:
+        return f"truncated, {size:,} of {pages * page:,} bytes"
+    return None
+
+
 @contextmanager
-def staging(output: Path) -> Iterator[Path]:
+def staging(output: Path) -> Generator[Path]:
     """Give a folder beside a target, to build it in; it goes away afterwards.
 
     Raises
@@ -153,7 +158,7 @@ def replace(made: Path, target: Path) -> None:
 
 
 @contextmanager
-def _progress(growing: Path, what: str) -> Iterator[None]:
+def _progress(growing: Path, what: str) -> Generator[None]:
     """On a terminal, show how far the export is, by its size."""
     if not sys.stderr.isatty():
         yield

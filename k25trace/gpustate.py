@@ -1,4 +1,4 @@
-"""Clocks, power, throttle reasons and topology of this machine's GPUs, through nvidia-ml-py where it is importable."""
+"""Clocks, power, throttle reasons and topology of the GPUs here, where nvidia-ml-py is importable."""
 
 import importlib
 import re
@@ -32,7 +32,8 @@ def driver_version() -> str | None:
 def gpu_state() -> dict[str, Any] | None:
     """Return driver, GPUs with their clocks, and topology; None where NVML cannot be asked.
 
-    No UUIDs, serial numbers or bus ids. Clocks in MHz, power in mW, temperature in degrees Celsius, memory in bytes.
+    No UUIDs, serial numbers or bus ids. Clocks in MHz, power in mW, temperature in degrees Celsius, memory
+    in bytes.
     """
     try:
         nvml: Any = importlib.import_module("pynvml")
@@ -74,15 +75,16 @@ def _gpu(nvml: Any, index: int, handle: Any) -> dict[str, Any]:  # noqa: ANN401 
 
 
 def _topology(nvml: Any, handles: list[Any]) -> list[dict[str, Any]]:  # noqa: ANN401
+    pairs = [(a, b) for a in range(len(handles)) for b in range(a + 1, len(handles))]
+    level, link = nvml.nvmlDeviceGetTopologyCommonAncestor, nvml.nvmlDeviceGetP2PStatus
     return [
         {
             "gpus": [a, b],
-            "path": _LEVELS.get(_ask(nvml.nvmlDeviceGetTopologyCommonAncestor, handles[a], handles[b]), "unknown"),
-            "nvlink": _ask(nvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], nvml.NVML_P2P_CAPS_INDEX_NVLINK) == 0,
+            "path": _LEVELS.get(_ask(level, handles[a], handles[b]), "unknown"),
+            "nvlink": _ask(link, handles[a], handles[b], nvml.NVML_P2P_CAPS_INDEX_NVLINK) == 0,
         }
-        for a in range(len(handles))
-        for b in range(a + 1, len(handles))
-    ]  # fmt: skip
+        for a, b in pairs
+    ]
 
 
 def _ask(function: Any, *arguments: Any) -> Any:  # noqa: ANN401

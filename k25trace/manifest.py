@@ -21,11 +21,11 @@ ALLOWED_VARIABLES = (
 
 ALLOWED_VALUE = re.compile(r"[\w.,:+-]{0,64}", re.ASCII)
 
-_SECRET_WORD = (
+_WORDS_OF_SECRETS = (
     r"(?:api[-_]?key|access[-_]?key|secret[-_]?key|private[-_]?key|auth[-_]?key|hf[-_]?key|token|secret|passw(?:or)?d|"
     r"passphrase|pwd|credentials?|authorization|cookie|apikey|auth)"
 )
-_SECRET_NAME = re.compile(rf"(?:^|[-_]){_SECRET_WORD}$|(?:^|[-_])key$", re.IGNORECASE)
+_SECRET_NAME = re.compile(rf"(?:^|[-_]){_WORDS_OF_SECRETS}$|(?:^|[-_])key$", re.IGNORECASE)
 _OPTION_WITHOUT_VALUE = re.compile(r"--?[A-Za-z][\w-]*")
 _ASSIGNED = re.compile(
     r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<sign>\s*[=:]\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)"
@@ -54,15 +54,15 @@ def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option or variable of that name holds a secret: ``--api-key``, ``HF_TOKEN``, not ``--max-tokens``."""
+    """Whether a name is that of a secret: ``--api-key`` and ``HF_TOKEN`` are, ``--max-tokens`` is not."""
     return _SECRET_NAME.search(name.lstrip("-")) is not None
 
 
 def masked(argv: Iterable[str]) -> list[str]:
     """Return a command line with what looks like a secret replaced by ``***``.
 
-    Values of options and variables with a secret's name, credentials of known forms, passwords in URLs; also inside
-    an argument that is itself a command.
+    Values of options and variables with a secret's name, credentials of known forms, passwords in URLs;
+    also inside an argument that is itself a command.
     """
     shown: list[str] = []
     hide_next = False

@@ -21,7 +21,7 @@ OLDEST = (2022, 1)
 
 LAST_WITHOUT_NEW_NVTX = (2023, 4)
 FIRST_NEW_NVTX = (0, 2, 12)
-"""The Python package nvtx from this version on emits what nsys up to `LAST_WITHOUT_NEW_NVTX` does not record."""
+"""The Python package nvtx from here on emits what nsys up to `LAST_WITHOUT_NEW_NVTX` does not record."""
 
 NVTX_FOR_OLD_NSYS = "0.2.11"
 
@@ -106,7 +106,8 @@ def require_recent(nsys: Nsys, options: frozenset[str]) -> None:
         why = f" (it has no {', '.join(lacking)})" if lacking else ""
         oldest = ".".join(map(str, OLDEST))
         raise NsysFailed(
-            f"{nsys.path}: nsys {nsys.version_text} is too old to capture with{why}; {oldest} or newer is needed",
+            f"{nsys.path}: nsys {nsys.version_text} is too old to capture with{why};"
+            f" {oldest} or newer is needed",
             "install a newer Nsight Systems, or name another with --nsys PATH",
         )
 
@@ -162,8 +163,9 @@ def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 _SHORT = {
-    "b": "backtrace", "c": "capture-range", "d": "duration", "e": "env-var", "f": "force-overwrite", "o": "output",
-    "p": "nvtx-capture", "s": "sample", "t": "trace", "w": "show-output", "x": "stop-on-exit", "y": "delay",
+    "b": "backtrace", "c": "capture-range", "d": "duration", "e": "env-var", "f": "force-overwrite",
+    "o": "output", "p": "nvtx-capture", "s": "sample", "t": "trace", "w": "show-output",
+    "x": "stop-on-exit", "y": "delay",
 }  # fmt: skip
 
 

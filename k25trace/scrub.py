@@ -1,8 +1,9 @@
-"""A copy of an export that is safe to share: what names people, machines and secrets is gone, events are untouched.
+# ruff: noqa: S608 - the names in statements are those of the file's own tables, quoted
+"""A copy of an export that is safe to share: who, where and secrets are gone, events are untouched.
 
-What is kept is listed here, and everything else of those tables goes: a newer nsys that writes more of a machine into
-its report does not get it through. The copy is read afterwards, cell by cell and byte by byte, for every value that was
-removed; one that is found there anywhere is an error, and no copy is left.
+What is kept is listed here, and everything else of those tables goes: a newer nsys that writes more of a
+machine into its report does not get it through. The copy is read afterwards, cell by cell and byte by byte,
+for every value that was removed; one that is found there anywhere is an error, and no copy is left.
 """
 
 import re
@@ -19,7 +20,7 @@ from k25trace.manifest import is_secret_name
 from k25trace.report.files import replacing
 
 SHORTEST, SHORTEST_NAME = 6, 3
-"""Values and names of people and machines with fewer characters are removed like all others, but not searched for."""
+"""Values, and names of people and machines, with fewer characters are removed but not searched for."""
 
 REMOVED = "removed"
 _CHUNK = 1 << 22
@@ -118,8 +119,8 @@ def scrub(source: Path, output: Path, *, names: bool, force: bool) -> Scrubbed:
     output
         The copy; there whole and searched, or not at all.
     names
-        Also replace the texts of NVTX ranges and marks, each text by the same word everywhere. NCCL's own, ``rank=N``
-        and the names of domains that begin with NCCL stay: attribution rests on them.
+        Also replace the texts of NVTX ranges and marks, each text by the same word everywhere. NCCL's own,
+        ``rank=N`` and the names of domains that begin with NCCL stay: attribution rests on them.
     force
         Replace a file that is there.
 
@@ -188,6 +189,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     return db
 
 
+def _is_text(column: str) -> str:
+    return f"""typeof("{column}") IN ('text', 'blob')"""
+
+
 def _text(value: object) -> str:
     return (
         value.decode("utf-8", "surrogateescape")
@@ -236,7 +241,7 @@ class _Scrubber:
         before = ""
         for row, name_, value in self._db.execute(
             f'SELECT rowid, name, value FROM "{table}" ORDER BY rowid'
-        ).fetchall():  # noqa: S608
+        ).fetchall():
             name, text = _text(name_), _text(value)
             if kept.fullmatch(name) and _PLAIN.fullmatch(text) and not _PATH.search(text):
                 continue
@@ -246,9 +251,9 @@ class _Scrubber:
                 self._result.count(what, 1)
                 self._remember_value(name, text, secret=is_secret_name(before))
             before = text
-            self._db.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (row,))  # noqa: S608
+            self._db.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (row,))
         if "devStateName" in self._tables[table]:
-            self._db.execute(f'UPDATE "{table}" SET "devStateName" = ?', (REMOVED,))  # noqa: S608
+            self._db.execute(f'UPDATE "{table}" SET "devStateName" = ?', (REMOVED,))
 
     def _remember_environment(self, text: str) -> int:
         """Remember the values of assignments, whatever separates them; return how many there are."""
@@ -259,7 +264,7 @@ class _Scrubber:
         return len(assignments)
 
     def _remember_value(self, name: str, value: str, *, secret: bool = False) -> None:
-        """Remember a value that the copy must not hold: plain words only where they are secret or identify someone."""
+        """Remember what the copy must not hold; of plain words, those that are secret or name someone."""
         if _IDENTITY.search(name) and len(value) >= SHORTEST_NAME and value.lower() not in _EVERYBODY:
             self._values.add(value)
         elif (
@@ -280,8 +285,8 @@ class _Scrubber:
     def _strings(self) -> None:
         """Empty every text that no event uses.
 
-        Among them are, beside thread names and what the program wrote, the environments of other processes of the
-        machine: nsys 2023.4 leaves those in ``StringIds`` where nothing refers to them.
+        Among them are, beside thread names and what the program wrote, the environments of other processes
+        of the machine: nsys 2023.4 leaves those in ``StringIds`` where nothing refers to them.
         """
         if "StringIds" not in self._tables:
             return
@@ -305,7 +310,7 @@ class _Scrubber:
                 continue
             for column in columns:
                 if column in {"nameId", "textId", "jsonTextId"} or column.endswith("Name"):
-                    rows = self._db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"')  # noqa: S608
+                    rows = self._db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"')
                     used |= {i for (i,) in rows if isinstance(i, int)}
         return used
 
@@ -326,7 +331,7 @@ class _Scrubber:
         return column in self._tables.get(table, ())
 
     def _forget_rows(self, table: str, what: str) -> None:
-        self._result.count(what, self._db.execute(f'DELETE FROM "{table}"').rowcount)  # noqa: S608
+        self._result.count(what, self._db.execute(f'DELETE FROM "{table}"').rowcount)
 
     # ---- the machine
 
@@ -336,20 +341,22 @@ class _Scrubber:
             for table in self._with(column):
                 for (value,) in self._db.execute(
                     f'SELECT DISTINCT "{column}" FROM "{table}" ORDER BY 1'
-                ).fetchall():  # noqa: S608
+                ).fetchall():
                     text = _text(value)
                     if text:
                         new = numbers.setdefault(text, pattern.format(len(numbers)))
-                        where = f'UPDATE "{table}" SET "{column}" = ? WHERE CAST("{column}" AS TEXT) = CAST(? AS TEXT)'  # noqa: S608
-                        self._db.execute(where, (new, value))
-            self._values.update(old for old, new in numbers.items() if old not in numbers.values())
+                        change = f'UPDATE "{table}" SET "{column}" = ?'
+                        same = f'CAST("{column}" AS TEXT) = CAST(? AS TEXT)'
+                        self._db.execute(f"{change} WHERE {same}", (new, value))
+            self._values.update(set(numbers) - set(numbers.values()))
             self._result.count(f"GPU identifiers ({column})", len(numbers))
         for column in _EMPTIED:
             for table in self._with(column):
-                for (value,) in self._db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"').fetchall():  # noqa: S608
+                for (value,) in self._db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"').fetchall():
                     self._remember_value("serial", _text(value))
-                empty = f"""UPDATE "{table}" SET "{column}" = CASE typeof("{column}") WHEN 'text' THEN '' ELSE 0 END"""  # noqa: S608
-                self._db.execute(f'{empty} WHERE "{column}" IS NOT NULL')
+                empty = f"""CASE typeof("{column}") WHEN 'text' THEN '' ELSE 0 END"""
+                change = f'UPDATE "{table}" SET "{column}" = {empty}'
+                self._db.execute(f'{change} WHERE "{column}" IS NOT NULL')
 
     def _with(self, column: str) -> list[str]:
         return [
@@ -361,11 +368,11 @@ class _Scrubber:
     def _start_time(self) -> None:
         table = "TARGET_INFO_SESSION_START_TIME"
         for column in self._tables.get(table, ()):
-            for (value,) in self._db.execute(f'SELECT "{column}" FROM "{table}"').fetchall():  # noqa: S608
+            for (value,) in self._db.execute(f'SELECT "{column}" FROM "{table}"').fetchall():
                 self._remember_value("", _text(value))
                 self._result.count("dates", 1)
             new = 0 if column == "utcEpochNs" else "1970-01-01T00:00:00"
-            self._db.execute(f'UPDATE "{table}" SET "{column}" = ?', (new,))  # noqa: S608
+            self._db.execute(f'UPDATE "{table}" SET "{column}" = ?', (new,))
 
     # ---- names
 
@@ -393,7 +400,7 @@ class _Scrubber:
         if "textId" in columns:
             self._registered_names(word)
         for column in {"jsonText", "jsonTextId", "binaryData"} & set(columns):
-            self._db.execute(f'UPDATE NVTX_EVENTS SET "{column}" = NULL')  # noqa: S608
+            self._db.execute(f'UPDATE NVTX_EVENTS SET "{column}" = NULL')
         self._result.count("NVTX texts", len(words))
 
     def _registered_names(self, word: Callable[[str], str]) -> None:
@@ -423,7 +430,7 @@ class _Scrubber:
     # ---- what is left
 
     def _everywhere(self) -> None:
-        """Replace removed values inside other texts, such as diagnostic messages; events and enumerations stay."""
+        """Replace removed values inside other texts, such as diagnostic messages; events stay."""
         searched = _searchable(self._values)
         if not searched:
             return
@@ -432,13 +439,11 @@ class _Scrubber:
             if table in {"NVTX_EVENTS", "StringIds"} or table.startswith("ENUM_"):
                 continue
             for column in columns:
-                rows = self._db.execute(
-                    f"""SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") IN ('text', 'blob')"""  # noqa: S608
-                )
+                rows = self._db.execute(f'SELECT rowid, "{column}" FROM "{table}" WHERE {_is_text(column)}')
                 for row, value in rows.fetchall():
                     new = pattern.sub(REMOVED.encode(), value)
                     if new != value:
-                        update = f'UPDATE "{table}" SET "{column}" = CAST(? AS TEXT) WHERE rowid = ?'  # noqa: S608
+                        update = f'UPDATE "{table}" SET "{column}" = CAST(? AS TEXT) WHERE rowid = ?'
                         self._db.execute(update, (new, row))
                         self._result.count("values inside other texts", 1)
         used = self._used_by_events()
@@ -487,7 +492,8 @@ def _prove(path: Path, values: set[str], *, names: bool) -> int:
     if found:
         shown = ", ".join(sorted(repr(value.decode("utf-8", "replace"))[:60] for value in found)[:3])
         raise UnsafeCopy(
-            f"{len(found)} removed values are still in the names of events, such as {shown}; no copy is written",
+            f"{len(found)} removed values are still in the names of events, such as"
+            f" {shown}; no copy is written",
             "names of kernels and calls cannot be replaced"
             if names
             else "replace the NVTX texts too, with --names",
@@ -502,14 +508,11 @@ def _vocabulary(path: Path) -> bytes:
             sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         ]
         for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name GLOB 'ENUM_*'").fetchall():
-            for row in db.execute(f'SELECT * FROM "{_text(name)}"'):  # noqa: S608
+            for row in db.execute(f'SELECT * FROM "{_text(name)}"'):
                 parts += [cell for cell in row if isinstance(cell, bytes)]
-        for (value,) in (
-            db.execute("SELECT value FROM META_DATA_EXPORT WHERE name GLOB 'EXPORT_PRODUCT*'")
-            if _has(db, "META_DATA_EXPORT")
-            else []
-        ):
-            parts.append(value)
+        if _has(db, "META_DATA_EXPORT"):
+            own = "SELECT value FROM META_DATA_EXPORT WHERE name GLOB 'EXPORT_PRODUCT*'"
+            parts += [value for (value,) in db.execute(own)]
     return b"\0".join(parts)
 
 
@@ -526,9 +529,7 @@ def _cells(path: Path) -> Iterator[bytes]:
         for table in tables:
             columns = [_text(row[1]) for row in db.execute(f'PRAGMA table_info("{table}")')]
             for column in columns:
-                rows = db.execute(
-                    f"""SELECT DISTINCT "{column}" FROM "{table}" WHERE typeof("{column}") IN ('text', 'blob')"""  # noqa: S608
-                )
+                rows = db.execute(f'SELECT DISTINCT "{column}" FROM "{table}" WHERE {_is_text(column)}')
                 yield from (value for (value,) in rows)
 
 

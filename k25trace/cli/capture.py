@@ -26,7 +26,7 @@ class PresetName(StrEnum):
     trtllm = "trtllm"
 
 
-def capture(
+def capture(  # noqa: PLR0917 - options
     program: Annotated[
         list[str],
         typer.Argument(
@@ -45,7 +45,8 @@ def capture(
         str | None,
         typer.Option(
             metavar="RANGE",
-            help="What opens the recording: cudaProfilerApi, nvtx=NAME (or nvtx=NAME@DOMAIN), none. Default: the preset's,"
+            help="What opens the recording: cudaProfilerApi, nvtx=NAME (or nvtx=NAME@DOMAIN),"
+            " none. Default: the preset's,"
             " else none.",
         ),
     ] = None,
@@ -92,9 +93,9 @@ def capture(
     from k25trace.checks import as_lines
 
     plan = capturing.plan(
-        output, program, trace=trace, graphs=graphs, capture_range=capture_range, delay_s=delay, duration_s=duration,
-        session=session, nsys_args=nsys_arg or (), preset=preset, per_rank=per_rank, force=force,
-        overhead_runs=measure_overhead,
+        output, program, trace=trace, graphs=graphs, capture_range=capture_range, delay_s=delay,
+        duration_s=duration, session=session, nsys_args=nsys_arg or (), preset=preset, per_rank=per_rank,
+        force=force, overhead_runs=measure_overhead,
     )  # fmt: skip
     found = capturing.ready_nsys(nsys)
     if dry_run:

@@ -36,7 +36,7 @@ def doctor(
         Format, typer.Option("--format", "-f", help="How the check list is printed.")
     ] = Format.table,
 ) -> None:
-    """Check that a report holds what it should, or that this machine is fit to capture; exit 1 if a line is missing.
+    """Check that a report holds what it should, or that this machine can capture; exit 1 if not.
 
     Example: k25trace doctor decode8.sqlite
     """

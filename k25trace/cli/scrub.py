@@ -17,7 +17,7 @@ def scrub(
     ] = False,
     force: Force = False,
 ) -> None:
-    """Copy an export without environment, names of host and user, paths, processes, GPU identifiers and dates.
+    """Copy an export without environment, host, user, paths, processes, GPU identifiers and dates.
 
     Example: k25trace scrub decode8.sqlite -o decode8-public.sqlite
     """

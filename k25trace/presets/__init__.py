@@ -27,7 +27,8 @@ class Preset:
     open_range, close_range
         How to make the program open and close the recording.
     nvtx
-        Ranges of the program that can open it in place of the CUDA profiler, and how their names get registered.
+        Ranges of the program that can open it in place of the CUDA profiler, and how their names get
+        registered.
     notes
         What else to know.
     """
