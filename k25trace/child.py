@@ -60,6 +60,10 @@ class _Tee(threading.Thread):
         self.collected_ns: int | None = None
 
     def run(self) -> None:
+        with self._stream:
+            self._copy()
+
+    def _copy(self) -> None:
         deaf = False
         while chunk := os.read(self._stream.fileno(), _KEPT_BYTES):
             before = len(self.kept)

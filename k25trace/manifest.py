@@ -27,9 +27,8 @@ _WORDS_OF_SECRETS = (
 )
 _SECRET_NAME = re.compile(rf"(?:^|[-_]){_WORDS_OF_SECRETS}$|(?:^|[-_])key$", re.IGNORECASE)
 _OPTION_WITHOUT_VALUE = re.compile(r"--?[A-Za-z][\w-]*")
-_ASSIGNED = re.compile(
-    r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<sign>\s*[=:]\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)"
-)
+_VALUE = r"\"[^\"]*\"|'[^']*'|(?:Bearer|Basic|Token)\s+\S+|[^\s,;&\"']+"
+_ASSIGNED = re.compile(rf"(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)(?P<sign>[\"']?\s*[=:]\s*)(?P<value>{_VALUE})")
 _SPACED = re.compile(
     r"(?P<name>--?[A-Za-z][\w-]*)(?P<sign>\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'-][^\s,;&\"']*)"
 )

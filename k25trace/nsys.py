@@ -119,7 +119,7 @@ def profile_argv(
 
     nsys 2023.4 takes ``--`` for an ambiguous option, so the program follows the options directly.
     """
-    given = {_long_name(argument) for argument in extra}
+    given = long_names(extra)
     own = [f"--{name}={value}" for name, value in options if name not in given]
     return [str(nsys.path), "profile", *own, *extra, *program]
 
