@@ -86,15 +86,23 @@ def stand_in(tmp_path, whole) -> Callable[..., dict[str, str]]:
     """Put a stand-in on PATH; the test says what it does when it profiles and exports."""
 
     def make(
-        profile: str = GOOD, on_export: str = EXPORTS, *, export: Path | None = None,
-        version: str = "2023.4.4.54-234433681190v0", help: str = "",  # noqa: A002
-    ) -> dict[str, str]:  # fmt: skip
+        profile: str = GOOD,
+        on_export: str = EXPORTS,
+        *,
+        export: Path | None = None,
+        version: str = "2023.4.4.54-234433681190v0",
+        help: str = "",  # noqa: A002
+    ) -> dict[str, str]:
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
         body = _STAND_IN.format(
-            python=sys.executable, export=str(export or whole), version=version, help=help,
-            profile=textwrap.indent(profile.strip(), "    "), on_export=textwrap.indent(on_export.strip(), "    "),
-        )  # fmt: skip
+            python=sys.executable,
+            export=str(export or whole),
+            version=version,
+            help=help,
+            profile=textwrap.indent(profile.strip(), "    "),
+            on_export=textwrap.indent(on_export.strip(), "    "),
+        )
         program = folder / "nsys"
         program.write_text(body, encoding="utf-8")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -105,7 +113,7 @@ def stand_in(tmp_path, whole) -> Callable[..., dict[str, str]]:
 
 @pytest.fixture
 def run_here(run_in_process, monkeypatch, tmp_path) -> Callable[..., object]:
-    """Run the command line in this process, with other variables, a folder of its own and its own temporary folder."""
+    """Run the command line in this process, with other variables, in a folder and with a temporary one of its own."""
 
     def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> object:
         (tmp_path / "temporary").mkdir(exist_ok=True)
@@ -133,8 +141,10 @@ def new_nvtx(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("nvtx")
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, "nvtx==0.2.14"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         pytest.skip("nvtx 0.2.14 cannot be installed here")
     return folder

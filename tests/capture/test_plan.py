@@ -23,10 +23,20 @@ def words(*program, known=EVERY, **options):
 
 def test_the_defaults():
     assert words("python", "x.py", "--flag") == [
-        "/opt/nsys", "profile", "--output=/data/.decode8.capture/decode8", "--trace=cuda,nvtx", "--cuda-graph-trace=node",
-        "--sample=none", "--cpuctxsw=none", "--kill=none", "--export=sqlite", "--trace-fork-before-exec=true",
-        "python", "x.py", "--flag",
-    ]  # fmt: skip
+        "/opt/nsys",
+        "profile",
+        "--output=/data/.decode8.capture/decode8",
+        "--trace=cuda,nvtx",
+        "--cuda-graph-trace=node",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--kill=none",
+        "--export=sqlite",
+        "--trace-fork-before-exec=true",
+        "python",
+        "x.py",
+        "--flag",
+    ]
 
 
 def test_every_capture_range_lets_the_program_run_on():
@@ -96,8 +106,13 @@ def test_an_unknown_preset():
 
 @pytest.mark.parametrize(
     ("environment", "rank"),
-    [({"RANK": "3", "SLURM_PROCID": "0"}, 3), ({"SLURM_PROCID": "5"}, 5), ({"OMPI_COMM_WORLD_RANK": "7"}, 7), ({"PMI_RANK": "1"}, 1)],
-)  # fmt: skip
+    [
+        ({"RANK": "3", "SLURM_PROCID": "0"}, 3),
+        ({"SLURM_PROCID": "5"}, 5),
+        ({"OMPI_COMM_WORLD_RANK": "7"}, 7),
+        ({"PMI_RANK": "1"}, 1),
+    ],
+)
 def test_the_rank_of_each_launcher(environment, rank):
     made = plan(Path("d/x.nsys-rep"), ["true"], per_rank=True, environment=environment)
     assert made.output.name == f"x.rank{rank}"
@@ -110,8 +125,13 @@ def test_the_slowdown_and_its_spread():
 
 @pytest.mark.parametrize(
     ("nvtx", "nsys", "too_new"),
-    [((0, 2, 11), (2023, 4, 4), False), ((0, 2, 12), (2023, 4, 4), True), ((0, 2, 14), (2024, 1), False), ((), (2023, 4), False)],
-)  # fmt: skip
+    [
+        ((0, 2, 11), (2023, 4, 4), False),
+        ((0, 2, 12), (2023, 4, 4), True),
+        ((0, 2, 14), (2024, 1), False),
+        ((), (2023, 4), False),
+    ],
+)
 def test_which_nvtx_is_too_new(nvtx, nsys, too_new):
     assert nvtx_is_too_new(nvtx, nsys) is too_new
 
@@ -121,14 +141,28 @@ def test_which_nvtx_is_too_new(nvtx, nsys, too_new):
 
 def test_only_the_allowed_part_of_the_environment_is_written():
     given_ = {
-        "NCCL_ALGO": "Ring", "TORCH_NCCL_AVOID_RECORD_STREAMS": "1", "CUDA_VISIBLE_DEVICES": "0,1", "VLLM_USE_V1": "1",
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1", "VLLM_API_KEY": "short", "NCCL_TOPO_FILE": "/home/me/topo.xml",
-        "HOME": "/home/me", "HF_TOKEN": "hf_abcdefghijkl", "NCCL_DEBUG": "x" * 65, "VLLM_X": "hf_abcdefghijkl",
-        "MY_NCCL_ALGO": "Ring", "CUDA_HOME": "/usr", "VLLM_NOTE": "two words",
-    }  # fmt: skip
+        "NCCL_ALGO": "Ring",
+        "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "VLLM_USE_V1": "1",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "VLLM_API_KEY": "short",
+        "NCCL_TOPO_FILE": "/home/me/topo.xml",
+        "HOME": "/home/me",
+        "HF_TOKEN": "hf_abcdefghijkl",
+        "NCCL_DEBUG": "x" * 65,
+        "VLLM_X": "hf_abcdefghijkl",
+        "MY_NCCL_ALGO": "Ring",
+        "CUDA_HOME": "/usr",
+        "VLLM_NOTE": "two words",
+    }
     assert sorted(manifest.allowed_environment(given_)) == [
-        "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VISIBLE_DEVICES", "NCCL_ALGO", "TORCH_NCCL_AVOID_RECORD_STREAMS", "VLLM_USE_V1",
-    ]  # fmt: skip
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "CUDA_VISIBLE_DEVICES",
+        "NCCL_ALGO",
+        "TORCH_NCCL_AVOID_RECORD_STREAMS",
+        "VLLM_USE_V1",
+    ]
 
 
 SECRET = "s3cr3t-v4lue"
@@ -137,13 +171,21 @@ SECRET = "s3cr3t-v4lue"
 @pytest.mark.parametrize(
     "words_",
     [
-        ["--api-key", SECRET], [f"--api-key={SECRET}"], ["--hf-token", SECRET], [f"HF_TOKEN={SECRET}"], ["--password", SECRET],
-        ["env", f"AWS_SECRET_ACCESS_KEY={SECRET}"], ["sh", "-c", f"export HF_TOKEN={SECRET}; python x.py"],
-        ["sh", "-c", f"serve --api-key {SECRET} --port 1"], [f"--env-var=A=B,HF_TOKEN={SECRET}"],
-        ["curl", "-H", f"Authorization: Bearer {SECRET}"], [f"https://me:{SECRET}@example.org/x"], ["--key", SECRET],
+        ["--api-key", SECRET],
+        [f"--api-key={SECRET}"],
+        ["--hf-token", SECRET],
+        [f"HF_TOKEN={SECRET}"],
+        ["--password", SECRET],
+        ["env", f"AWS_SECRET_ACCESS_KEY={SECRET}"],
+        ["sh", "-c", f"export HF_TOKEN={SECRET}; python x.py"],
+        ["sh", "-c", f"serve --api-key {SECRET} --port 1"],
+        [f"--env-var=A=B,HF_TOKEN={SECRET}"],
+        ["curl", "-H", f"Authorization: Bearer {SECRET}"],
+        [f"https://me:{SECRET}@example.org/x"],
+        ["--key", SECRET],
         [f'{{"token": "{SECRET}"}}'],
     ],
-)  # fmt: skip
+)
 def test_secrets_in_arguments_are_masked(words_):
     shown = manifest.masked(words_)
     assert SECRET not in " ".join(shown)
@@ -160,10 +202,16 @@ def test_credentials_of_known_forms_are_masked_anywhere(token):
 @pytest.mark.parametrize(
     "words_",
     [
-        ["--max-tokens", "512"], ["--max-num-batched-tokens=8192"], ["--tokenizer", "deepseek"], ["--tokenizer-mode=auto"],
-        ["--kv-cache-dtype", "fp8"], ["--model", "moonshotai/Kimi-K2"], ["--num-speculative-tokens", "3"], ["-c", "print(1)"],
+        ["--max-tokens", "512"],
+        ["--max-num-batched-tokens=8192"],
+        ["--tokenizer", "deepseek"],
+        ["--tokenizer-mode=auto"],
+        ["--kv-cache-dtype", "fp8"],
+        ["--model", "moonshotai/Kimi-K2"],
+        ["--num-speculative-tokens", "3"],
+        ["-c", "print(1)"],
     ],
-)  # fmt: skip
+)
 def test_what_only_sounds_like_a_secret_stays(words_):
     assert manifest.masked(words_) == words_
 

@@ -125,9 +125,12 @@ def test_a_signal_stops_the_program_and_the_report_is_kept(nsys, programs, tmp_p
         "--",
     ]
     process = subprocess.Popen(
-        [*command, *programs[SLEEPER]()], env={**os.environ, "K25TRACE_NSYS": str(nsys)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*command, *programs[SLEEPER]()],
+        env={**os.environ, "K25TRACE_NSYS": str(nsys)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout.readline() == "up\n"
     began = time.monotonic()
     process.send_signal(number)
@@ -225,9 +228,20 @@ def test_the_two_ways_in_which_nsys_itself_writes_elsewhere_are_there(nsys, tmp_
     (tmp_path / "old.nsys-rep").write_text("old", encoding="utf-8")
     for target in ("old", "missing/new"):
         done = subprocess.run(
-            [nsys, "profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", f"--output={tmp_path / target}", "true"],
-            capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
-        )  # fmt: skip
+            [
+                nsys,
+                "profile",
+                "--trace=nvtx",
+                "--sample=none",
+                "--cpuctxsw=none",
+                f"--output={tmp_path / target}",
+                "true",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
         assert done.returncode == 0
         assert "Failed to create" in done.stdout + done.stderr
     assert (tmp_path / "old.nsys-rep").read_text(encoding="utf-8") == "old"

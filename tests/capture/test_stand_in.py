@@ -1,4 +1,4 @@
-"""What nsys does wrong without saying so, by a stand-in for it: exit code, message, and which files there are."""
+"""What nsys does wrong without saying so, by a stand-in for it: exit code, message, files."""
 
 import json
 import os
@@ -177,10 +177,14 @@ def test_an_importer_that_fails_leaves_the_recording(capture, stand_in, tmp_path
 
 @pytest.mark.parametrize(
     "left",
-    ["", "open(out + '.sqlite', 'wb').close()", "open(out + '.sqlite', 'wb').write(open(EXPORT, 'rb').read()[:9000])",
-     "open(out + '.sqlite', 'w').write('no database')"],
+    [
+        "",
+        "open(out + '.sqlite', 'wb').close()",
+        "open(out + '.sqlite', 'wb').write(open(EXPORT, 'rb').read()[:9000])",
+        "open(out + '.sqlite', 'w').write('no database')",
+    ],
     ids=["none", "empty", "truncated", "other"],
-)  # fmt: skip
+)
 def test_an_export_that_is_missing_or_half_written_is_made_again(capture, stand_in, left):
     done, out = capture(stand_in(f"code = run()\n{left}\ngenerated(report())\nsys.exit(code)"))
     assert (done.code, files(out)) == (0, ["cap.k25.json", "cap.nsys-rep", "cap.sqlite"])
