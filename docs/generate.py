@@ -26,6 +26,7 @@ from typer.models import ArgumentInfo
 import k25trace
 from k25trace import errors
 from k25trace.cli import app
+from k25trace.presets import load_preset, preset_names
 from k25trace.warnings import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -92,6 +93,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         REFERENCE / "warnings.md": {"warnings": warnings},
         REFERENCE / "json.md": {"fields": fields},
         REFERENCE / "python-api.md": {"api": api},
+        REPOSITORY / "docs" / "how-to" / "capture.md": {"presets": presets},
     }
     for page, parts in blocks.items():
         text = page.read_text(encoding="utf-8")
@@ -147,7 +149,11 @@ def commands() -> str:
 def _command(words: str, function: Callable[..., None]) -> str:
     said, example = split_help(function)
     arguments, options = parameters(function)
-    usage = " ".join([words, *(a.spelling for a in arguments), "[OPTIONS]"])
+    given = [a.spelling for a in arguments]
+    # What follows `--` is the last of all.
+    usage = " ".join(
+        [words, *given, "[OPTIONS]"] if not words.endswith("capture") else [words, "[OPTIONS]", *given]
+    )
     lines = [f"## `{words}`", "", said, "", "```text", usage, "```", ""]
     rows = [f"| {_code(p.spelling)} | {_cell(p.meaning)} |" for p in [*arguments, *options]]
     lines += ["| argument or option | meaning |", "| --- | --- |", *rows, ""]
@@ -176,7 +182,8 @@ def parameters(function: Callable[..., None]) -> tuple[list[Parameter], list[Par
         if isinstance(info, ArgumentInfo):
             arguments.append(Parameter(info.metavar or name.upper(), info.help or ""))
             continue
-        choices = [str(c.value) for c in kind] if inspect.isclass(kind) and issubclass(kind, Enum) else []
+        enums = [k for k in (kind, *get_args(kind)) if inspect.isclass(k) and issubclass(k, Enum)]
+        choices = [str(c.value) for enum in enums for c in enum]
         # Inside Annotated, Typer keeps the first spelling where a default would be.
         given = [
             d for d in (info.default, *(info.param_decls or ())) if isinstance(d, str) and d.startswith("-")
@@ -189,7 +196,9 @@ def parameters(function: Callable[..., None]) -> tuple[list[Parameter], list[Par
         if choices:
             meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
         default = getattr(parameter.default, "value", parameter.default)
-        if default is not None and not isinstance(default, bool):
+        if default is parameter.empty:
+            meaning += " Required."
+        elif default is not None and not isinstance(default, bool):
             meaning += f" Default: `{default}`."
         options.append(Parameter(spelling, meaning))
     return arguments, options
@@ -231,6 +240,32 @@ def warnings() -> str:
                     f"- Effect: {kind.effect}",
                     "",
                 ]
+    return "\n".join(lines)
+
+
+# ---- presets
+
+
+def presets() -> str:
+    """Return a section a preset of `k25trace capture`, from its data."""
+    lines: list[str] = []
+    for name in preset_names():
+        preset = load_preset(name)
+        sets = ", ".join(f"`{n}={v}`" for n, v in preset.environment.items()) or "nothing"
+        lines += [
+            f"### `--preset {name}`",
+            "",
+            f"{preset.summary}.",
+            "",
+            f"- Recording opened by: `{preset.capture_range}`",
+            f"- Flags of nsys, where it has them: {', '.join(f'`{f}`' for f in preset.flags)}",
+            f"- Sets in the environment, where you have not: {sets}",
+            f"- To open it: {_cell(preset.open_range)}",
+            f"- To close it: {_cell(preset.close_range)}",
+            *(f"- `{text}`: {_cell(' '.join(how.split()))}" for text, how in preset.nvtx.items()),
+            f"- Note: {_cell(preset.notes)}",
+            "",
+        ]
     return "\n".join(lines)
 
 

@@ -522,7 +522,7 @@ def _range_advice(opened_by: str) -> str:
 
 def _last_words(said: str) -> str:
     lines = [" ".join(line.split()) for line in said.replace("\r", "\n").splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("usage:", "Try ", "[", "Generat"))]
+    told = [line for line in lines if not line.startswith(("usage:", "Try ", "[", "Generating", "Generated"))]
     return (told[0] if told else "nothing")[:200]
 
 

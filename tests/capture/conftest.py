@@ -113,7 +113,7 @@ def stand_in(tmp_path, whole) -> Callable[..., dict[str, str]]:
 
 @pytest.fixture
 def run_here(run_in_process, monkeypatch, tmp_path) -> Callable[..., object]:
-    """Run the command line in this process, with other variables, in a folder and with a temporary one of its own."""
+    """Run the command line in this process, with other variables and folders."""
 
     def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> object:
         (tmp_path / "temporary").mkdir(exist_ok=True)
