@@ -371,7 +371,7 @@ def _api_calls(seen: _Seen) -> Check:
     if found:
         return missing(
             name,
-            found[0].message.partition(": ")[0],
+            f"{found[0].message.partition(': ')[0]} (incomplete-capture)",
             f"nsys lost events and exited 0: capture again with {_RANGE}, less at once, or a newer nsys",
         )
     inner = seen.own_ranges.filter("push_pop").group_by("process").len()

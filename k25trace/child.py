@@ -102,31 +102,33 @@ def run_live(
         Look for the program's process id while it runs.
     """
     began = time.monotonic_ns()
+    home = Path(argv[0]).resolve().parent
     signals: list[int] = []
-    process = subprocess.Popen(  # noqa: S603 - an argv, no shell
-        list(argv),
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    assert process.stderr is not None  # noqa: S101
-    tees = [
-        _Tee(process.stdout, sys.stdout.buffer),
-        _Tee(process.stderr, sys.stderr.buffer),
-    ]
+    process: subprocess.Popen[bytes] | None = None
+    program: int | None = None
 
     def pass_on(number: int, _: FrameType | None) -> None:
         signals.append(number)
-        say(_stop(process.pid, Path(argv[0]).resolve().parent, number, len(signals)))
+        if process is not None:
+            say(_stop(process.pid, home, number, len(signals)))
 
-    program: int | None = None
     with _handling(pass_on):
+        process = subprocess.Popen(  # noqa: S603 - an argv, no shell
+            list(argv),
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        assert process.stderr is not None  # noqa: S101
+        tees = [_Tee(process.stdout, sys.stdout.buffer), _Tee(process.stderr, sys.stderr.buffer)]
         for tee in tees:
             tee.start()
+        if signals:  # one came before there was anything to pass it to
+            process.terminate()
         while find_program and program is None and process.poll() is None:
-            roots = program_roots(process.pid, Path(argv[0]).resolve().parent)
+            roots = program_roots(process.pid, home)
             program = roots[0] if roots else None
             time.sleep(0.05)
         code = process.wait()
@@ -150,7 +152,8 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Generator[Non
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in STOPPING}
+    # What is ignored here, as under nohup, stays ignored.
+    before = {n: signal.signal(n, handler) for n in STOPPING if signal.getsignal(n) is not signal.SIG_IGN}
     try:
         yield
     finally:

@@ -50,7 +50,7 @@ run() { # NAME COMMAND...: one capture, its transcript and its exit code
     shift
     {
         printf '\n===== %s\n$ %s\n' "$name" "${*//$work/WORK}"
-        timeout --signal=INT --kill-after=40 100 "$@" </dev/null 2>&1 | tr '\r' '\n' | grep -av '^\[[0-9]*/[0-9]* *\] \[' |
+        timeout --signal=INT --kill-after=40 150 "$@" </dev/null 2>&1 | tr '\r' '\n' | grep -av '^\[[0-9]*/[0-9]* *\] \[' |
             grep -av '^\[[0-9]/[0-9]\]'
         code=${PIPESTATUS[0]}
         printf 'exit code %s after %s s\n' "$code" $((SECONDS - began))
