@@ -286,8 +286,7 @@ def ready_nsys(path: Path | None) -> Nsys:
         what = f"{path}: nsys not found there" if path else "nsys not found on PATH"
         raise NsysFailed(
             what,
-            "install Nsight Systems, or name it with --nsys PATH or K25TRACE_NSYS;"
-            " `k25trace doctor` looks for it",
+            "install Nsight Systems, or name it with --nsys PATH or K25TRACE_NSYS; `k25trace doctor` looks for it",
         )
     require_recent(nsys, profile_options(nsys))
     return nsys
@@ -355,9 +354,7 @@ def capture(plan_: CapturePlan, nsys: Nsys, say: Say) -> CaptureResult:
     try:
         before = gpu_state()
         started, began = datetime.now(UTC), time.time()
-        ended = run_live(
-            command, environment=plan_.environment, say=say, find_program=plan_.duration_s is not None
-        )
+        ended = run_live(command, environment=plan_.environment, say=say, find_program=plan_.duration_s is not None)
         after = gpu_state()
         found = _Found.of(plan_, nsys, ended, began)
         whose = _whose(found, ended)
@@ -416,9 +413,7 @@ class _Found:
             return _Found(elsewhere=away)
         importer = find_importer(nsys)
         if importer is None:
-            return _Found(
-                recording=raw, import_failed="no importer (QdstrmImporter) is found beside nsys or on PATH"
-            )
+            return _Found(recording=raw, import_failed="no importer (QdstrmImporter) is found beside nsys or on PATH")
         try:
             done = run(import_argv(importer, raw, report))
         except OSError as error:
@@ -495,9 +490,7 @@ def _report_check(plan_: CapturePlan, found: _Found, ended: Ended, whose: Whose)
             f"mv {shlex.quote(str(found.elsewhere))} {shlex.quote(str(wanted))}",
         )
     if whose == "nsys":
-        how = (
-            f"was killed by signal {-ended.code}" if ended.code < 0 else f"failed with exit code {ended.code}"
-        )
+        how = f"was killed by signal {-ended.code}" if ended.code < 0 else f"failed with exit code {ended.code}"
         return missing(name, f"no report: nsys {how}: {_last_words(ended.said)}", _advice(ended.said))
     seen = f"no report at {wanted}: nsys exited {ended.code} and wrote none (no such file)"
     if plan_.capture_range == "none":

@@ -103,11 +103,7 @@ class _Seen:
     def cuda_was_traced(self) -> bool | None:
         """Whether nsys was told to trace CUDA; None where the report does not say."""
         frame = read(self.trace.source, "META_DATA_CAPTURE", [Col("name", "text"), Col("value", "text")])
-        told = {
-            decode(value)
-            for name, value in frame.drop_nulls().iter_rows()
-            if decode(name) == "CAPTURE_EVENT_TYPE"
-        }
+        told = {decode(value) for name, value in frame.drop_nulls().iter_rows() if decode(name) == "CAPTURE_EVENT_TYPE"}
         return any("cuda" in text.lower() for text in told) if told else None
 
     @cached_property
@@ -147,9 +143,7 @@ def _gpus(seen: _Seen) -> Check:
             f"nsys lost them, or they ran outside the recording: capture again with {_RANGE},"
             " every rank synchronised and past a barrier before it starts and stops",
         )
-    return passed(
-        name, f"kernels on all {len(counts)} GPUs that the program used ({seen.gpu_counts(counts)})"
-    )
+    return passed(name, f"kernels on all {len(counts)} GPUs that the program used ({seen.gpu_counts(counts)})")
 
 
 def _no_kernels(name: str, seen: _Seen) -> Check:
@@ -158,8 +152,7 @@ def _no_kernels(name: str, seen: _Seen) -> Check:
     if seen.opaque:
         return missing(
             name,
-            f"no CUDA kernel in the report: all ran inside {seen.opaque:,} CUDA graph"
-            " launches recorded as wholes",
+            f"no CUDA kernel in the report: all ran inside {seen.opaque:,} CUDA graph launches recorded as wholes",
             "capture with --graphs node (nsys profile --cuda-graph-trace=node)",
         )
     if seen.launching:
@@ -182,9 +175,7 @@ def _processes(seen: _Seen) -> Check:
     name = "processes"
     if not seen.with_kernels:
         return unknown(name, "no process has kernels")
-    names = dict(
-        seen.own_ranges.filter("push_pop").group_by("process").agg(pl.col("name").unique()).iter_rows()
-    )
+    names = dict(seen.own_ranges.filter("push_pop").group_by("process").agg(pl.col("name").unique()).iter_rows())
     known = {text for process in seen.with_kernels for text in names.get(process, [])}
     pids = {seen.trace.processes[process].pid for process in seen.with_kernels}
     replaying = set(seen.trace.graph_calls["process"].drop_nulls().to_list())
@@ -193,17 +184,13 @@ def _processes(seen: _Seen) -> Check:
         shared = len(known.intersection(own))
         if process not in seen.with_kernels and shared >= max(_SAME_JOB_NAMES, _SAME_JOB_SHARE * len(own)):
             silent.add(process)
-    without = (
-        {pid for pid, _ in seen.contexts} - pids - {seen.trace.processes[p].pid for p in silent | replaying}
-    )
+    without = {pid for pid, _ in seen.contexts} - pids - {seen.trace.processes[p].pid for p in silent | replaying}
     if silent or without:
         told = [*([seen.labels(silent)] if silent else []), *(f"process {pid}" for pid in sorted(without))]
         return missing(
             name,
-            f"no kernel of {', '.join(told)}: launches, a CUDA context, or the ranges of"
-            " those that have kernels",
-            f"a rank is missing: capture again with {_RANGE}, all ranks at a barrier"
-            " before it starts and stops",
+            f"no kernel of {', '.join(told)}: launches, a CUDA context, or the ranges of those that have kernels",
+            f"a rank is missing: capture again with {_RANGE}, all ranks at a barrier before it starts and stops",
         )
     return passed(name, f"all {len(seen.with_kernels)} processes that used a GPU have kernels")
 
@@ -273,8 +260,7 @@ def _graph_replays(seen: _Seen) -> Check:
         good=not seen.opaque,
         seen=f"{calls:,} CUDA graph launches, all with their kernels"
         if not seen.opaque
-        else f"{seen.opaque:,} of {calls:,} CUDA graph launches have no kernels in the report"
-        " (opaque-graphs)",
+        else f"{seen.opaque:,} of {calls:,} CUDA graph launches have no kernels in the report (opaque-graphs)",
         fix="capture with --graphs node (nsys profile --cuda-graph-trace=node)",
     )
 
@@ -293,8 +279,7 @@ def _graph_captures(seen: _Seen) -> Check:
         else f"{without:,} of {replayed:,} replayed kernels come from a graph that was"
         " captured before the recording"
         " began (capture-ranges-missing)",
-        fix="open the range before the program captures its CUDA graphs: cudaProfilerStart"
-        " first, then the capture",
+        fix="open the range before the program captures its CUDA graphs: cudaProfilerStart first, then the capture",
     )
 
 
@@ -320,9 +305,7 @@ def _collectives(seen: _Seen) -> Check:
     rules = load_rules()
     kernels = seen.trace.kernels
     distinct: list[int] = kernels["name"].unique().to_list()
-    names = [
-        index for index in distinct if rules.classify(seen.trace.names[index]).category.startswith("comm.")
-    ]
+    names = [index for index in distinct if rules.classify(seen.trace.names[index]).category.startswith("comm.")]
     found = dict(kernels.filter(pl.col("name").is_in(names)).group_by("gpu").len().iter_rows())
     if not kernels.height:
         return unknown(name, "no kernels")
@@ -407,9 +390,7 @@ def _clock(seen: _Seen) -> Check:
     if not kernels.height:
         return unknown(name, "no kernels")
     keys = ["process", "correlation"]
-    launches = (
-        seen.trace.launches.drop_nulls(keys).group_by(keys).agg(pl.col("start_ns").min().alias("launch_ns"))
-    )
+    launches = seen.trace.launches.drop_nulls(keys).group_by(keys).agg(pl.col("start_ns").min().alias("launch_ns"))
     joined = kernels.join(launches, on=keys)
     if not joined.height:
         return unknown(name, "no kernel has its launch call")

@@ -182,9 +182,7 @@ def _gpu_names(told: Mapping[str, Any]) -> list[str]:
 
 
 def _counted(names: list[str]) -> str:
-    return (
-        ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none is visible here"
-    )
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none is visible here"
 
 
 def _sampling() -> Check:
@@ -205,9 +203,7 @@ def _nvtx(nsys: Nsys | None, told: Mapping[str, Any], python: str) -> Check:
     name = "NVTX package"
     version = told.get("nvtx")
     if not version:
-        return unknown(
-            name, f"nvtx is not installed for {python}", "look at that of the program with --python PATH"
-        )
+        return unknown(name, f"nvtx is not installed for {python}", "look at that of the program with --python PATH")
     if nsys is not None and nvtx_is_too_new(_numbers(version), nsys.version):
         return missing(
             name,
@@ -219,9 +215,7 @@ def _nvtx(nsys: Nsys | None, told: Mapping[str, Any], python: str) -> Check:
 
 def _torch(told: Mapping[str, Any]) -> Check:
     if "torch" in told:
-        return passed(
-            "torch", f"{told['torch']}, CUDA {told.get('cuda')}, {_counted(list(told.get('gpus') or []))}"
-        )
+        return passed("torch", f"{told['torch']}, CUDA {told.get('cuda')}, {_counted(list(told.get('gpus') or []))}")
     return unknown("torch", f"not importable: {told.get('error', 'no answer')}")
 
 

@@ -29,9 +29,7 @@ _SECRET_NAME = re.compile(rf"(?:^|[-_]){_WORDS_OF_SECRETS}$|(?:^|[-_])key$", re.
 _OPTION_WITHOUT_VALUE = re.compile(r"--?[A-Za-z][\w-]*")
 _VALUE = r"\"[^\"]*\"|'[^']*'|(?:Bearer|Basic|Token)\s+\S+|[^\s,;&\"']+"
 _ASSIGNED = re.compile(rf"(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)(?P<sign>[\"']?\s*[=:]\s*)(?P<value>{_VALUE})")
-_SPACED = re.compile(
-    r"(?P<name>--?[A-Za-z][\w-]*)(?P<sign>\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'-][^\s,;&\"']*)"
-)
+_SPACED = re.compile(r"(?P<name>--?[A-Za-z][\w-]*)(?P<sign>\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'-][^\s,;&\"']*)")
 _CREDENTIAL = re.compile(
     r"\bhf_[A-Za-z0-9]{8,}|\bsk-[\w-]{8,}|\bgh[pousr]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{8,}|\bxox[abpr]-[\w-]{8,}"
     r"|\bnvapi-[\w-]{8,}|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{20,}|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]+)?"
@@ -98,9 +96,7 @@ def machine() -> dict[str, str]:
 def file_facts(paths: Iterable[Path]) -> list[dict[str, Any]]:
     """Return name, size and SHA-256 of files that are there."""
     return [
-        {"name": path.name, "bytes": path.stat().st_size, "sha256": _digest(path)}
-        for path in paths
-        if path.is_file()
+        {"name": path.name, "bytes": path.stat().st_size, "sha256": _digest(path)} for path in paths if path.is_file()
     ]
 
 

@@ -106,8 +106,7 @@ def require_recent(nsys: Nsys, options: frozenset[str]) -> None:
         why = f" (it has no {', '.join(lacking)})" if lacking else ""
         oldest = ".".join(map(str, OLDEST))
         raise NsysFailed(
-            f"{nsys.path}: nsys {nsys.version_text} is too old to capture with{why};"
-            f" {oldest} or newer is needed",
+            f"{nsys.path}: nsys {nsys.version_text} is too old to capture with{why}; {oldest} or newer is needed",
             "install a newer Nsight Systems, or name another with --nsys PATH",
         )
 

@@ -42,9 +42,7 @@ _KEPT_EXPORT = re.compile(
 _PLAIN = re.compile(r"[\w .,:+()/-]{0,80}", re.ASCII)
 _PATH = re.compile(r"(?:/[\w.+@~-]+){2,}/?")
 _LISTS = ("PROCESSES", "ThreadNames", "ProcessStreams")
-_DROPPED_TABLES = re.compile(
-    r"TARGET_INFO_(NIC|NETWORK|DISPLAY|STORAGE|IB|USER|PERF_METRIC_FILE)\w*|ANALYSIS_FILE"
-)
+_DROPPED_TABLES = re.compile(r"TARGET_INFO_(NIC|NETWORK|DISPLAY|STORAGE|IB|USER|PERF_METRIC_FILE)\w*|ANALYSIS_FILE")
 _IDENTIFIERS = {
     "uuid": "00000000-0000-0000-0000-{:012d}",
     "busLocation": "0000:{:02x}:00.0",
@@ -194,13 +192,7 @@ def _is_text(column: str) -> str:
 
 
 def _text(value: object) -> str:
-    return (
-        value.decode("utf-8", "surrogateescape")
-        if isinstance(value, bytes)
-        else ""
-        if value is None
-        else str(value)
-    )
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else "" if value is None else str(value)
 
 
 class _Scrubber:
@@ -267,11 +259,7 @@ class _Scrubber:
         """Remember what the copy must not hold; of plain words, those that are secret or name someone."""
         if _IDENTITY.search(name) and len(value) >= SHORTEST_NAME and value.lower() not in _EVERYBODY:
             self._values.add(value)
-        elif (
-            len(value) >= SHORTEST
-            and (secret or not _WORDS.fullmatch(value))
-            and not _COMMON.fullmatch(value)
-        ):
+        elif len(value) >= SHORTEST and (secret or not _WORDS.fullmatch(value)) and not _COMMON.fullmatch(value):
             if value.count("\n") < _LINES_OF_TEXT:
                 self._values.add(value)
         else:
@@ -316,9 +304,7 @@ class _Scrubber:
 
     def _processes(self) -> None:
         for (name,) in (
-            self._db.execute("SELECT name FROM PROCESSES").fetchall()
-            if self._has("PROCESSES", "name")
-            else []
+            self._db.execute("SELECT name FROM PROCESSES").fetchall() if self._has("PROCESSES", "name") else []
         ):
             # "kthreadd" may be anywhere; a path is not.
             if "/" in _text(name):
@@ -339,9 +325,7 @@ class _Scrubber:
         for column, pattern in _IDENTIFIERS.items():
             numbers: dict[str, str] = {}
             for table in self._with(column):
-                for (value,) in self._db.execute(
-                    f'SELECT DISTINCT "{column}" FROM "{table}" ORDER BY 1'
-                ).fetchall():
+                for (value,) in self._db.execute(f'SELECT DISTINCT "{column}" FROM "{table}" ORDER BY 1').fetchall():
                     text = _text(value)
                     if text:
                         new = numbers.setdefault(text, pattern.format(len(numbers)))
@@ -360,9 +344,7 @@ class _Scrubber:
 
     def _with(self, column: str) -> list[str]:
         return [
-            table
-            for table, columns in self._tables.items()
-            if column in columns and table.startswith("TARGET_INFO")
+            table for table, columns in self._tables.items() if column in columns and table.startswith("TARGET_INFO")
         ]
 
     def _start_time(self) -> None:
@@ -389,14 +371,10 @@ class _Scrubber:
             return words.setdefault(text, f"name {len(words) + 1}{' ' + rank[0] if rank else ''}")
 
         if "text" in columns:
-            for (value,) in self._db.execute(
-                "SELECT DISTINCT text FROM NVTX_EVENTS WHERE text IS NOT NULL"
-            ).fetchall():
+            for (value,) in self._db.execute("SELECT DISTINCT text FROM NVTX_EVENTS WHERE text IS NOT NULL").fetchall():
                 new = word(_text(value))
                 if new != _text(value):
-                    self._db.execute(
-                        "UPDATE NVTX_EVENTS SET text = ? WHERE CAST(text AS BLOB) = ?", (new, value)
-                    )
+                    self._db.execute("UPDATE NVTX_EVENTS SET text = ? WHERE CAST(text AS BLOB) = ?", (new, value))
         if "textId" in columns:
             self._registered_names(word)
         for column in {"jsonText", "jsonTextId", "binaryData"} & set(columns):
@@ -405,9 +383,7 @@ class _Scrubber:
 
     def _registered_names(self, word: Callable[[str], str]) -> None:
         others = self._used_by_others()
-        ids = [
-            i for (i,) in self._db.execute("SELECT DISTINCT textId FROM NVTX_EVENTS WHERE textId IS NOT NULL")
-        ]
+        ids = [i for (i,) in self._db.execute("SELECT DISTINCT textId FROM NVTX_EVENTS WHERE textId IS NOT NULL")]
         for id_ in ids:
             found = self._db.execute("SELECT value FROM StringIds WHERE id = ?", (id_,)).fetchone()
             if found is None or word(_text(found[0])) == _text(found[0]):
@@ -485,18 +461,13 @@ def _prove(path: Path, values: set[str], *, names: bool) -> int:
         found |= _in_bytes(path, pattern, max(map(len, encoded)))
     if names:
         found |= {
-            text.encode("utf-8", "surrogateescape")
-            for text in _nvtx_texts(path)
-            if not _REPLACED_NAME.fullmatch(text)
+            text.encode("utf-8", "surrogateescape") for text in _nvtx_texts(path) if not _REPLACED_NAME.fullmatch(text)
         }
     if found:
         shown = ", ".join(sorted(repr(value.decode("utf-8", "replace"))[:60] for value in found)[:3])
         raise UnsafeCopy(
-            f"{len(found)} removed values are still in the names of events, such as"
-            f" {shown}; no copy is written",
-            "names of kernels and calls cannot be replaced"
-            if names
-            else "replace the NVTX texts too, with --names",
+            f"{len(found)} removed values are still in the names of events, such as {shown}; no copy is written",
+            "names of kernels and calls cannot be replaced" if names else "replace the NVTX texts too, with --names",
         )
     return len(encoded)
 
@@ -504,9 +475,7 @@ def _prove(path: Path, values: set[str], *, names: bool) -> int:
 def _vocabulary(path: Path) -> bytes:
     """Return the words of nsys itself, that no program put there: definitions of tables, and enumerations."""
     with closing(_connect(path)) as db:
-        parts: list[bytes] = [
-            sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
-        ]
+        parts: list[bytes] = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
         for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name GLOB 'ENUM_*'").fetchall():
             for row in db.execute(f'SELECT * FROM "{_text(name)}"'):
                 parts += [cell for cell in row if isinstance(cell, bytes)]
@@ -523,9 +492,7 @@ def _has(db: sqlite3.Connection, table: str) -> bool:
 def _cells(path: Path) -> Iterator[bytes]:
     """Yield every text of the copy: one that is longer than a page is in pieces in the file."""
     with closing(_connect(path)) as db:
-        tables = [
-            _text(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
+        tables = [_text(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             columns = [_text(row[1]) for row in db.execute(f'PRAGMA table_info("{table}")')]
             for column in columns:
@@ -538,10 +505,7 @@ def _nvtx_texts(path: Path) -> Iterator[str]:
     with closing(_connect(path)) as db:
         columns = {_text(row[1]) for row in db.execute("PRAGMA table_info(NVTX_EVENTS)")}
         if "text" in columns:
-            yield from (
-                _text(t)
-                for (t,) in db.execute("SELECT DISTINCT text FROM NVTX_EVENTS WHERE text IS NOT NULL")
-            )
+            yield from (_text(t) for (t,) in db.execute("SELECT DISTINCT text FROM NVTX_EVENTS WHERE text IS NOT NULL"))
         if "textId" in columns:
             used = "SELECT value FROM StringIds WHERE id IN (SELECT textId FROM NVTX_EVENTS)"
             yield from (_text(t) for (t,) in db.execute(used))

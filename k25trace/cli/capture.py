@@ -29,9 +29,7 @@ class PresetName(StrEnum):
 def capture(  # noqa: PLR0917 - options
     program: Annotated[
         list[str],
-        typer.Argument(
-            metavar="-- PROGRAM...", help="The program and its arguments, untouched.", show_default=False
-        ),
+        typer.Argument(metavar="-- PROGRAM...", help="The program and its arguments, untouched.", show_default=False),
     ],
     output: Annotated[
         Path,
@@ -51,9 +49,7 @@ def capture(  # noqa: PLR0917 - options
         ),
     ] = None,
     trace: Annotated[str, typer.Option(metavar="API,...", help="What nsys traces.")] = "cuda,nvtx",
-    graphs: Annotated[
-        Graphs, typer.Option(help="CUDA graph replays kernel by kernel, or as wholes.")
-    ] = Graphs.node,
+    graphs: Annotated[Graphs, typer.Option(help="CUDA graph replays kernel by kernel, or as wholes.")] = Graphs.node,
     delay: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Begin to record that long after the start.")
     ] = None,
@@ -71,9 +67,7 @@ def capture(  # noqa: PLR0917 - options
     ] = False,
     measure_overhead: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=0, help="Then run the program N times without nsys, and tell the slowdown."
-        ),
+        typer.Option(metavar="N", min=0, help="Then run the program N times without nsys, and tell the slowdown."),
     ] = 0,
     nsys: NsysPath = None,
     nsys_arg: Annotated[

@@ -21,16 +21,12 @@ class Format(StrEnum):
 def doctor(
     report: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[REPORT]", help="A report; without one, this machine is checked.", show_default=False
-        ),
+        typer.Argument(metavar="[REPORT]", help="A report; without one, this machine is checked.", show_default=False),
     ] = None,
     nsys: NsysPath = None,
     python: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH", help="The interpreter that captured programs run in. Default: this one."
-        ),
+        typer.Option(metavar="PATH", help="The interpreter that captured programs run in. Default: this one."),
     ] = None,
     output_format: Annotated[
         Format, typer.Option("--format", "-f", help="How the check list is printed.")

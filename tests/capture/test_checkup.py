@@ -146,9 +146,7 @@ def test_launches_without_kernels(tmp_path):
     assert found.seen.startswith("20 of 80")
 
 
-@pytest.mark.parametrize(
-    ("text", "status"), [("events were dropped", "missing"), ("an old driver", "cannot say")]
-)
+@pytest.mark.parametrize(("text", "status"), [("events were dropped", "missing"), ("an old driver", "cannot say")])
 def test_diagnostics(tmp_path, text, status):
     trace = good()
     trace.diagnostic(text, severity=3)

@@ -89,9 +89,7 @@ def test_presets_are_whole(name):
 def test_the_presets_of_the_command_line_are_those_that_there_are():
     from k25trace.cli.capture import PresetName
 
-    assert [p.value for p in PresetName] == sorted(
-        preset_names(), key=["torchrun", "vllm", "sglang", "trtllm"].index
-    )
+    assert [p.value for p in PresetName] == sorted(preset_names(), key=["torchrun", "vllm", "sglang", "trtllm"].index)
 
 
 def test_a_preset_leaves_what_the_user_has_set():

@@ -104,9 +104,7 @@ def test_a_program_that_is_killed(capture, how, code):
 
 def test_a_killed_process_loses_its_ranges(capture, program):
     source = "import nvtx, os, signal\nfor i in range(9):\n    with nvtx.annotate('step'): pass\n"
-    done = capture(
-        "-o", "k", "--trace", "nvtx", "--", *program(source + "os.kill(os.getpid(), signal.SIGKILL)\n")
-    )
+    done = capture("-o", "k", "--trace", "nvtx", "--", *program(source + "os.kill(os.getpid(), signal.SIGKILL)\n"))
     assert done.code == 137
     assert statuses(capture.out / "k.k25.json")["NVTX per rank"] == "cannot say"
 
@@ -170,9 +168,7 @@ def test_a_range_of_nvtx_opens_once_and_the_program_runs_on(capture, programs):
 
 
 def test_a_new_nvtx_package_is_recognised(capture, programs, new_nvtx):
-    done = capture(
-        "-o", "n", "--trace", "nvtx", "--", *programs[TWO_PROCESSES](), env={"PYTHONPATH": str(new_nvtx)}
-    )
+    done = capture("-o", "n", "--trace", "nvtx", "--", *programs[TWO_PROCESSES](), env={"PYTHONPATH": str(new_nvtx)})
     assert done.code == 1
     assert statuses(capture.out / "n.k25.json")["NVTX package"] == "missing"
     assert "pip install nvtx==0.2.11" in " ".join(done.stderr.split())

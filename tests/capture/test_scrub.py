@@ -165,10 +165,7 @@ def test_rows_of_events_are_the_same(scrub, tmp_path):
         events = [t for t in tables if t.startswith(("CUPTI", "CUDA_GRAPH", "NVTX", "ANALYSIS", "ENUM_"))]
         assert len(events) > 5
         for table in events:
-            assert (
-                a.execute(f'SELECT * FROM "{table}"').fetchall()
-                == b.execute(f'SELECT * FROM "{table}"').fetchall()
-            )
+            assert a.execute(f'SELECT * FROM "{table}"').fetchall() == b.execute(f'SELECT * FROM "{table}"').fetchall()
 
 
 @pytest.mark.parametrize("trace", ["h200x2_decode_graph", "h200x2_vllm_graph"])
@@ -178,9 +175,7 @@ def test_names_are_replaced_consistently(trace, scrub, run_in_process, tmp_path)
     assert done.code == 0, done.stderr
     (before, checks_before), (after, checks_after) = (results(run_in_process, p) for p in (source, copy))
     named = {"ranges", "inclusive"}
-    assert {k: v for k, v in before.items() if k not in named} == {
-        k: v for k, v in after.items() if k not in named
-    }
+    assert {k: v for k, v in before.items() if k not in named} == {k: v for k, v in after.items() if k not in named}
     assert checks_before == checks_after
 
     def rows(found):
@@ -204,9 +199,7 @@ def test_names_are_replaced_consistently(trace, scrub, run_in_process, tmp_path)
     assert len(names) == len(new)
     assert not names & new
     data = copy.read_bytes()
-    assert not [
-        n for n in names if len(n) > 8 and n.encode() in data and "::" not in n and n not in ("elementwise",)
-    ]
+    assert not [n for n in names if len(n) > 8 and n.encode() in data and "::" not in n and n not in ("elementwise",)]
 
 
 def test_a_path_in_the_name_of_a_range_is_an_error_and_names_is_the_remedy(scrub, tmp_path):
@@ -235,10 +228,7 @@ def test_a_registered_name_that_a_call_has_too_is_replaced_for_the_range_alone(s
     with closing(sqlite3.connect(copy)) as db:
         texts = {v for (v,) in db.execute("SELECT value FROM StringIds JOIN NVTX_EVENTS ON textId = id")}
         calls = {
-            v
-            for (v,) in db.execute(
-                "SELECT value FROM StringIds JOIN CUPTI_ACTIVITY_KIND_RUNTIME ON nameId = id"
-            )
+            v for (v,) in db.execute("SELECT value FROM StringIds JOIN CUPTI_ACTIVITY_KIND_RUNTIME ON nameId = id")
         }
     assert all(text.startswith("name ") for text in texts)
     assert "cudaLaunchKernel_v7000" in calls
@@ -262,10 +252,7 @@ def test_bytes_that_are_not_text_are_kept(scrub, run_in_process, tmp_path):
     with closing(sqlite3.connect(copy)) as a, closing(sqlite3.connect(GOLDEN / "cpu_bytes.sqlite")) as b:
         for db in (a, b):
             db.text_factory = bytes
-        assert (
-            a.execute("SELECT * FROM NVTX_EVENTS").fetchall()
-            == b.execute("SELECT * FROM NVTX_EVENTS").fetchall()
-        )
+        assert a.execute("SELECT * FROM NVTX_EVENTS").fetchall() == b.execute("SELECT * FROM NVTX_EVENTS").fetchall()
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ def capture(run_here, tmp_path):
     def run(env, *program, options=(), name="cap", before=()):
         for suffix in before:
             (out / f"cap{suffix}").write_text(OLD, encoding="utf-8")
-        done = run_here(
-            "capture", *options, "-o", out / name, "--", *(program or ["true"]), env=env, cwd=tmp_path
-        )
+        done = run_here("capture", *options, "-o", out / name, "--", *(program or ["true"]), env=env, cwd=tmp_path)
         assert "Traceback" not in done.stderr
         return done, out
 
@@ -112,9 +110,7 @@ def test_nsys_that_fails_itself(capture, stand_in):
     assert files(out) == ["cap.k25.json"]
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["--capture-range", "cudaProfilerApi"], ["--capture-range", "nvtx=step"]]
-)
+@pytest.mark.parametrize("options", [[], ["--capture-range", "cudaProfilerApi"], ["--capture-range", "nvtx=step"]])
 @pytest.mark.parametrize("code", [0, 4])
 def test_no_report_at_all(capture, stand_in, options, code):
     done, _ = capture(
@@ -144,9 +140,7 @@ def test_a_report_written_elsewhere_is_found_and_named(capture, stand_in):
 
 
 def test_only_a_raw_recording_without_an_importer(capture, stand_in):
-    env = stand_in(
-        "code = run()\nos.rename(report(), out + '.qdstrm')\ngenerated(out + '.qdstrm')\nsys.exit(code)"
-    )
+    env = stand_in("code = run()\nos.rename(report(), out + '.qdstrm')\ngenerated(out + '.qdstrm')\nsys.exit(code)")
     done, out = capture(env)
     assert done.code == 1
     assert files(out) == ["cap.k25.json", "cap.qdstrm"]
@@ -193,9 +187,7 @@ def test_an_export_that_is_missing_or_half_written_is_made_again(capture, stand_
 @pytest.mark.parametrize(
     "on_export", ["sys.exit(1)", "pass", "open(out, 'wb').write(open(EXPORT, 'rb').read()[:9000])"]
 )
-def test_an_export_that_cannot_be_made_leaves_the_report_and_no_half_of_a_database(
-    capture, stand_in, on_export
-):
+def test_an_export_that_cannot_be_made_leaves_the_report_and_no_half_of_a_database(capture, stand_in, on_export):
     done, out = capture(stand_in("code = run()\ngenerated(report())\nsys.exit(code)", on_export))
     assert done.code == 1
     assert files(out) == ["cap.k25.json", "cap.nsys-rep"]
@@ -320,9 +312,7 @@ def test_without_polars_the_report_is_kept_and_its_check_cannot_be_made(capture,
     import importlib.util
 
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "polars" else find(name, *a)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "polars" else find(name, *a))
     done, out = capture(stand_in())
     assert done.code == 0
     assert "polars is not installed here" in done.stderr
@@ -335,9 +325,7 @@ def test_polars_is_not_imported_before_the_program_has_run(stand_in, tmp_path, r
     site = tmp_path / "site"
     site.mkdir()
     (site / "polars.py").write_text("raise SystemExit('polars was imported')\n", encoding="utf-8")
-    done = run_cli(
-        "capture", "-o", tmp_path / "cap", "--", "true", env={**env, "PYTHONPATH": f"{site}:{ROOT}"}
-    )
+    done = run_cli("capture", "-o", tmp_path / "cap", "--", "true", env={**env, "PYTHONPATH": f"{site}:{ROOT}"})
     assert done.code == 1
     assert "polars was imported" not in done.stderr
     assert (tmp_path / "cap.nsys-rep").exists()
