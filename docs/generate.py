@@ -27,6 +27,7 @@ import k25trace
 from k25trace import errors
 from k25trace.catalog import Column, Query, find
 from k25trace.cli import app
+from k25trace.presets import load_preset, preset_names
 from k25trace.warnings import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -52,8 +53,7 @@ SIGNS = {
     ),
     "ranges-without-end": "An NVTX range has no end",
     "unusable-times": (
-        "Start and end are 0, or the end is before the start, or one of them is more than 60 s outside the"
-        " capture"
+        "Start and end are 0, or the end is before the start, or one of them is more than 60 s outside the capture"
     ),
     "ambiguous-device": (
         "Several processes use one ordinal, no process uses another, and the report has no device map"
@@ -71,9 +71,7 @@ SIGNS = {
 
 def main() -> int:
     """Rewrite the pages, or compare them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check
     stale = [page for page, text in pages() if page.read_text(encoding="utf-8") != text]
@@ -94,6 +92,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         REFERENCE / "json.md": {"fields": fields},
         REFERENCE / "queries.md": {"queries": queries},
         REFERENCE / "python-api.md": {"api": api},
+        REPOSITORY / "docs" / "how-to" / "capture.md": {"presets": presets},
     }
     for page, parts in blocks.items():
         text = page.read_text(encoding="utf-8")
@@ -149,7 +148,9 @@ def commands() -> str:
 def _command(words: str, function: Callable[..., None]) -> str:
     said, example = split_help(function)
     arguments, options = parameters(function)
-    usage = " ".join([words, *(a.spelling for a in arguments), "[OPTIONS]"])
+    given = [a.spelling for a in arguments]
+    # What follows `--` is the last of all.
+    usage = " ".join([words, *given, "[OPTIONS]"] if not words.endswith("capture") else [words, "[OPTIONS]", *given])
     lines = [f"## `{words}`", "", said, "", "```text", usage, "```", ""]
     rows = [f"| {_code(p.spelling)} | {_cell(p.meaning)} |" for p in [*arguments, *options]]
     lines += ["| argument or option | meaning |", "| --- | --- |", *rows, ""]
@@ -180,11 +181,10 @@ def parameters(function: Callable[..., None]) -> tuple[list[Parameter], list[Par
         if isinstance(info, ArgumentInfo):
             arguments.append(Parameter(info.metavar or name.upper(), info.help or ""))
             continue
-        choices = [str(c.value) for c in kind] if inspect.isclass(kind) and issubclass(kind, Enum) else []
+        enums = [k for k in (kind, *get_args(kind)) if inspect.isclass(k) and issubclass(k, Enum)]
+        choices = [str(c.value) for enum in enums for c in enum]
         # Inside Annotated, Typer keeps the first spelling where a default would be.
-        given = [
-            d for d in (info.default, *(info.param_decls or ())) if isinstance(d, str) and d.startswith("-")
-        ]
+        given = [d for d in (info.default, *(info.param_decls or ())) if isinstance(d, str) and d.startswith("-")]
         declared = given or [f"--{name.replace('_', '-')}"]
         spelling = ", ".join(sorted(declared, key=lambda d: d.startswith("--")))
         if kind is not bool:
@@ -193,7 +193,9 @@ def parameters(function: Callable[..., None]) -> tuple[list[Parameter], list[Par
         if choices:
             meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
         default = getattr(parameter.default, "value", parameter.default)
-        if default is not None and not isinstance(default, bool):
+        if default is parameter.empty:
+            meaning += " Required."
+        elif default is not None and not isinstance(default, bool):
             meaning += f" Default: `{default}`."
         options.append(Parameter(spelling, meaning))
     return arguments, options
@@ -245,9 +247,7 @@ def queries() -> str:
     """Return a table of all queries and a section for each, then the steps, from their headers."""
     catalog = find()
     lines = ["| query | standalone | what it says |", "| --- | --- | --- |"]
-    lines += [
-        f"| [`{q.name}`](#{q.name}) | {'yes' if q.standalone else 'no'} | {_cell(q.summary)} |" for q in catalog
-    ]
+    lines += [f"| [`{q.name}`](#{q.name}) | {'yes' if q.standalone else 'no'} | {_cell(q.summary)} |" for q in catalog]
     for q in catalog:
         lines += ["", f"### `{q.name}` {{ #{q.name} }}", "", *_query(q)]
     lines += ["", "## Steps", ""]
@@ -266,9 +266,7 @@ def _query(query: Query) -> list[str]:
         lines += [_prose(" ".join(paragraph.split())), ""] if paragraph else []
     if query.params:
         lines += ["| parameter | type | meaning |", "| --- | --- | --- |"]
-        lines += [
-            f"| `--{p.name.replace('_', '-')}` | {_sql_type(p)} | {_cell(p.meaning)} |" for p in query.params
-        ]
+        lines += [f"| `--{p.name.replace('_', '-')}` | {_sql_type(p)} | {_cell(p.meaning)} |" for p in query.params]
         lines.append("")
     lines += ["| column | type | meaning |", "| --- | --- | --- |"]
     lines += [f"| `{c.name}` | {_sql_type(c)} | {_cell(c.meaning)} |" for c in query.columns]
@@ -287,9 +285,33 @@ def _prose(text: str) -> str:
 
 def _sql_type(column: Column) -> str:
     unit = f", {column.unit}" if column.unit else ""
-    return f"{column.type}{unit}" + (
-        " or NULL" if column.nullable and not column.name.startswith(":") else ""
-    )
+    return f"{column.type}{unit}" + (" or NULL" if column.nullable and not column.name.startswith(":") else "")
+
+
+# ---- presets
+
+
+def presets() -> str:
+    """Return a section a preset of `k25trace capture`, from its data."""
+    lines: list[str] = []
+    for name in preset_names():
+        preset = load_preset(name)
+        sets = ", ".join(f"`{n}={v}`" for n, v in preset.environment.items()) or "nothing"
+        lines += [
+            f"### `--preset {name}`",
+            "",
+            f"{preset.summary}.",
+            "",
+            f"- Recording opened by: `{preset.capture_range}`",
+            f"- Flags of nsys, where it has them: {', '.join(f'`{f}`' for f in preset.flags)}",
+            f"- Sets in the environment, where you have not: {sets}",
+            f"- To open it: {_cell(preset.open_range)}",
+            f"- To close it: {_cell(preset.close_range)}",
+            *(f"- `{text}`: {_cell(' '.join(how.split()))}" for text, how in preset.nvtx.items()),
+            f"- Note: {_cell(preset.notes)}",
+            "",
+        ]
+    return "\n".join(lines)
 
 
 # ---- JSON
@@ -325,14 +347,12 @@ def _type(value: dict[str, Any]) -> str:
     if "const" in value:
         return f"`{value['const']}`"
     if "enum" in value:
-        return (
-            ", ".join(f"`{choice}`" for choice in value["enum"][:5]) if len(value["enum"]) < 6 else "string"
-        )
+        return ", ".join(f"`{choice}`" for choice in value["enum"][:5]) if len(value["enum"]) < 6 else "string"
     types = value["type"] if isinstance(value["type"], list) else [value["type"]]
     if "array" in types:
-        inner = value["items"].get("type") or value["items"]["$ref"].rsplit("/", 1)[1].replace(
-            "_row", ""
-        ).replace("_", " ")
+        inner = value["items"].get("type") or value["items"]["$ref"].rsplit("/", 1)[1].replace("_row", "").replace(
+            "_", " "
+        )
         types = [f"array of {inner}" if t == "array" else t for t in types]
     return " or ".join(types)
 

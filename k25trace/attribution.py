@@ -141,7 +141,9 @@ class Attribution:
         calls = self.calls
         keys = with_key(operations.select("process", "correlation"))["key"]
         if calls.height == 0:
-            columns = [pl.repeat(None, keys.len(), dtype=calls.schema[c], eager=True).alias(c) for c in calls.columns[1:]]
+            columns = [
+                pl.repeat(None, keys.len(), dtype=calls.schema[c], eager=True).alias(c) for c in calls.columns[1:]
+            ]
             return pl.DataFrame(columns).with_columns(pl.col("stack").fill_null(NO_STACK))
         place = calls["key"].search_sorted(keys.fill_null(-1), side="left").clip(upper_bound=calls.height - 1)
         unknown = (calls["key"].gather(place) != keys).fill_null(value=True)

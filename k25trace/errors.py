@@ -52,6 +52,18 @@ class BudgetExceeded(K25TraceError):
     exit_code = 4
 
 
+class NsysFailed(K25TraceError):
+    """nsys is not there, too old, or failed (exit 1)."""
+
+
+class CaptureFailed(K25TraceError):
+    """The program or its output cannot be what a capture needs, or there is no report afterwards (exit 1)."""
+
+
+class UnsafeCopy(K25TraceError):
+    """A value that was to be removed is still in the copy, which is not kept (exit 1)."""
+
+
 class OutputExists(K25TraceError):
     """The output is there already and ``--force`` was not given (exit 1)."""
 

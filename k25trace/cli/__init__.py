@@ -6,7 +6,7 @@ import sys
 import typer
 
 from k25trace import __version__
-from k25trace.cli import attribute, query, rules
+from k25trace.cli import attribute, capture, doctor, export, query, rules, scrub
 from k25trace.errors import K25TraceError
 
 app = typer.Typer(
@@ -18,6 +18,11 @@ app = typer.Typer(
 )
 app.command("attribute")(attribute.attribute)
 app.command("query", context_settings=query.CONTEXT)(query.query)
+# What follows the program's name is the program's.
+app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
+app.command("export")(export.export)
+app.command("doctor")(doctor.doctor)
+app.command("scrub")(scrub.scrub)
 app.add_typer(rules.app, name="rules")
 
 

@@ -27,3 +27,11 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace output files that exist.")]
+NsysPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--nsys",
+        metavar="PATH",
+        help="The nsys to use. Default: that of K25TRACE_NSYS, else the first on PATH.",
+    ),
+]
