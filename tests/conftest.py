@@ -80,9 +80,7 @@ def run_cli(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcome]:
             check=False,
             input=stdin if stdin is not None else b"",
         )
-        return Outcome(
-            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-        )
+        return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
     return run
 

@@ -96,9 +96,7 @@ def _wall_agrees(d: dict[str, Any]) -> list[str]:
     for r in d["categories"]:
         row = "exposed " * r["category"].startswith("comm.") + r["category"]
         if r["gpu"] != ALL and r["wall_ns"] != wall[r["gpu"], row]:
-            out.append(
-                f"wall_ns of {r['category']} on {r['gpu']} is {r['wall_ns']}, its row {wall[r['gpu'], row]}"
-            )
+            out.append(f"wall_ns of {r['category']} on {r['gpu']} is {r['wall_ns']}, its row {wall[r['gpu'], row]}")
     return out
 
 
@@ -169,9 +167,7 @@ def _figures_are_counts(d: dict[str, Any]) -> list[str]:
 
 def _warnings_are_well_formed(d: dict[str, Any]) -> list[str]:
     out = [
-        f"{w['code']} has level {w['level']!r}"
-        for w in d["warnings"]
-        if w["level"] not in ("info", "warning", "error")
+        f"{w['code']} has level {w['level']!r}" for w in d["warnings"] if w["level"] not in ("info", "warning", "error")
     ]
     out += [f"{w['code']} has no message" for w in d["warnings"] if not w["message"]]
     levels = [

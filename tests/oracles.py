@@ -232,9 +232,7 @@ class _Report:
     def __init__(self, path: Path | str, classify: Classify) -> None:
         self.db = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
         self.db.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        self.tables = {
-            name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
+        self.tables = {name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self.strings = {r["id"]: r["value"] for r in self._rows("StringIds")}
         self.duration = max(
             (r["duration"] for r in self._rows("ANALYSIS_DETAILS") if r["duration"] is not None), default=None
@@ -257,9 +255,7 @@ class _Report:
         self.ranges = self._ranges()
         self.nodes = self._nodes()
         self.device_map = {
-            (r["pid"], r["cudaId"]): r["gpuId"]
-            for r in self._rows("TARGET_INFO_CUDA_DEVICE")
-            if r["gpuId"] is not None
+            (r["pid"], r["cudaId"]): r["gpuId"] for r in self._rows("TARGET_INFO_CUDA_DEVICE") if r["gpuId"] is not None
         }
         self.db.close()
 
@@ -508,9 +504,7 @@ def _graph_launches(report: _Report) -> list[GraphLaunch]:
         seen.add(key)
         if key in report.kernel_keys:
             own = kernels.get(key)
-            out.append(
-                GraphLaunch(key, call, own[0].gpu if own else _gpu_of_bare(report, call), opaque=False)
-            )
+            out.append(GraphLaunch(key, call, own[0].gpu if own else _gpu_of_bare(report, call), opaque=False))
         elif key in rows:
             out.append(GraphLaunch(key, call, rows[key].gpu, opaque=True))
         elif report.capture_begin(call.thread, call.start) is None:  # in a capture it adds a child graph
@@ -536,24 +530,16 @@ def _gpu_of_bare(report: _Report, call: Call) -> str | None:
         return max(earlier, key=lambda x: x[0])[1]
     if later:
         return min(later, key=lambda x: x[0])[1]
-    own = sorted(
-        (o.ordinal, o.gpu) for o in [*report.operations, *report.replays] if o.process == call.process
-    )
+    own = sorted((o.ordinal, o.gpu) for o in [*report.operations, *report.replays] if o.process == call.process)
     return own[0][1] if own else None
 
 
 def _may_run(report: _Report, call: Call, gpu: str | None) -> Interval | None:
     if gpu is None:
         return None
-    ends = [
-        o.start
-        for o in report.operations
-        if o.process == call.process and o.gpu == gpu and o.start >= call.end
-    ]
+    ends = [o.start for o in report.operations if o.process == call.process and o.gpu == gpu and o.start >= call.end]
     ends += [
-        c.end
-        for c in report.calls
-        if c.process == call.process and c.start >= call.end and SYNCHRONIZE.match(c.name)
+        c.end for c in report.calls if c.process == call.process and c.start >= call.end and SYNCHRONIZE.match(c.name)
     ]
     return (call.end, min(ends, default=FAR))
 
@@ -589,9 +575,7 @@ def _incomplete(report: _Report) -> bool:
                 for x in mine
             )
         ]
-        empty = sum(
-            not any(c.thread == r.thread and r.open_at(c.start) for c in report.calls) for r in innermost
-        )
+        empty = sum(not any(c.thread == r.thread and r.open_at(c.start) for c in report.calls) for r in innermost)
         if len(innermost) >= 50 and 10 * empty >= 9 * len(innermost):
             return True
     return False

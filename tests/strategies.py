@@ -36,15 +36,11 @@ even_instants = st.integers(0, 30).map(lambda t: 2 * t)
 odd_instants = st.integers(-10, 25).map(lambda t: 2 * t + 1)
 
 
-def intervals(
-    max_size: int = 8, lowest: int = -5, highest: int = 25
-) -> st.SearchStrategy[list[tuple[int, int]]]:
+def intervals(max_size: int = 8, lowest: int = -5, highest: int = 25) -> st.SearchStrategy[list[tuple[int, int]]]:
     """Draw lists of half-open intervals; empty, touching, nested and equal ones are common."""
     bound = st.integers(lowest, highest)
     one = st.tuples(bound, bound).map(lambda x: (min(x), max(x)))
-    return st.one_of(
-        st.lists(one, max_size=max_size), _chains(max_size, lowest), _nests(max_size, lowest, highest)
-    )
+    return st.one_of(st.lists(one, max_size=max_size), _chains(max_size, lowest), _nests(max_size, lowest, highest))
 
 
 def _chains(max_size: int, lowest: int) -> st.SearchStrategy[list[tuple[int, int]]]:
@@ -80,9 +76,7 @@ kernel_names: st.SearchStrategy[KernelName] = st.one_of(
 
 
 @st.composite
-def traces(
-    draw: st.DrawFn, *, max_processes: int = 3, graphs: bool = True, unusable: bool = True
-) -> TraceBuilder:
+def traces(draw: st.DrawFn, *, max_processes: int = 3, graphs: bool = True, unusable: bool = True) -> TraceBuilder:
     """Draw a trace of at most about 40 kernels, with one kernel of usable times at least."""
     schema = draw(st.sampled_from(["3.7.2", "3.28.1", "3.16.1", "2.9.1"]))
     t = TraceBuilder(
@@ -139,9 +133,7 @@ def _unusable_times(duration: int | None) -> list[tuple[int, int]]:
     return [*common, (duration + 60 * 10**9 + 1, 5), (-60 * 10**9 - 1, 5), (10, duration + 60 * 10**9)]
 
 
-def _process(
-    draw: st.DrawFn, t: TraceBuilder, pid: int, ordinals: list[int], *, graphs: bool, first: bool
-) -> None:
+def _process(draw: st.DrawFn, t: TraceBuilder, pid: int, ordinals: list[int], *, graphs: bool, first: bool) -> None:
     tids = [pid, pid + 1][: draw(st.integers(1, 2))]
     domains = draw(st.lists(st.sampled_from(DOMAIN_NAMES[:2]), max_size=2, unique=True))
     for number, name in enumerate(domains, 1):
@@ -263,9 +255,7 @@ def _graph(draw: st.DrawFn, t: TraceBuilder, pid: int, tids: list[int], device: 
                     stream=7 + i % 2,
                 )
         elif has_rows:
-            t.graph_trace(
-                at + draw(st.integers(1, 30)), draw(st.integers(0, 30)), corr=corr, device=device, pid=pid
-            )
+            t.graph_trace(at + draw(st.integers(1, 30)), draw(st.integers(0, 30)), corr=corr, device=device, pid=pid)
 
 
 def _other_calls(draw: st.DrawFn, t: TraceBuilder, pid: int, tids: list[int]) -> None:
@@ -278,9 +268,7 @@ def _other_calls(draw: st.DrawFn, t: TraceBuilder, pid: int, tids: list[int]) ->
     ]
     for name, at, tid, returned in draw(
         st.lists(
-            st.tuples(
-                st.sampled_from(names), even_instants, st.sampled_from(tids), st.sampled_from([0, 0, 1])
-            ),
+            st.tuples(st.sampled_from(names), even_instants, st.sampled_from(tids), st.sampled_from([0, 0, 1])),
             max_size=3,
         )
     ):
@@ -297,7 +285,5 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
         out["window"] = (start, start + draw(st.integers(1, 60)))
     elif kind == "range":
         out["range_glob"] = draw(st.sampled_from(["*", "layer", "s*", "", "nccl*"]))
-    out["domains"] = draw(
-        st.sampled_from([None, None, ["default"], ["NCCL"], ["engine"], ["NCCL", "default"]])
-    )
+    out["domains"] = draw(st.sampled_from([None, None, ["default"], ["NCCL"], ["engine"], ["NCCL", "default"]]))
     return out

@@ -27,11 +27,7 @@ def imported(source: str) -> set[str]:
 def loaded_by(*argv: str) -> set[str]:
     """Top-level modules that are loaded when a fresh interpreter has run the arguments."""
     run = "runpy.run_module('k25trace', run_name='__main__')"
-    program = (
-        f"try:\n    {run}\nexcept SystemExit as end:\n    assert not end.code\n"
-        if argv
-        else "import k25trace\n"
-    )
+    program = f"try:\n    {run}\nexcept SystemExit as end:\n    assert not end.code\n" if argv else "import k25trace\n"
     code = f"import runpy, sys\nsys.argv = {['k25trace', *argv]!r}\n{program}"
     code += "sys.stderr.write('\\n'.join(sorted({m.partition('.')[0] for m in sys.modules})))\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - kernel names and column lists read better whole
+
 """Builds synthetic Nsight Systems exports (SQLite) with tiny numbers, for tests.
 
 `TraceBuilder` collects rows and `TraceBuilder.write` puts them into a file, so that the order of rows, the set of
@@ -181,13 +181,8 @@ def _columns(text: str) -> dict[str, str]:
     return {c.split()[0]: " ".join(c.split()[1:]) for c in text.split(",")}
 
 
-_ACTIVITY = (
-    "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,"
-)
-_ON_STREAM = (
-    _ACTIVITY
-    + " greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,"
-)
+_ACTIVITY = "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,"
+_ON_STREAM = _ACTIVITY + " greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,"
 _NODE = (
     "start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER,"
     " nameId INTEGER NOT NULL, graphNodeId INTEGER NOT NULL, originalGraphNodeId INTEGER"
@@ -203,8 +198,7 @@ TABLES: dict[str, dict[str, str]] = {
         " sharedMemoryExecuted INTEGER, graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER"
     ),
     MEMCPY: _columns(
-        _ON_STREAM
-        + " bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL, deprecatedSrcId INTEGER, srcKind INTEGER,"
+        _ON_STREAM + " bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL, deprecatedSrcId INTEGER, srcKind INTEGER,"
         " dstKind INTEGER, srcDeviceId INTEGER, srcContextId INTEGER, dstDeviceId INTEGER, dstContextId INTEGER,"
         " migrationCause INTEGER, graphNodeId INTEGER, virtualAddress INTEGER"
     ),
@@ -251,9 +245,7 @@ TABLES: dict[str, dict[str, str]] = {
     ),
     "META_DATA_CAPTURE": _columns("name TEXT NOT NULL, value TEXT"),
     "META_DATA_EXPORT": _columns("name TEXT NOT NULL, value TEXT"),
-    "ProcessStreams": _columns(
-        "globalPid INTEGER NOT NULL, filenameId INTEGER NOT NULL, contentId INTEGER NOT NULL"
-    ),
+    "ProcessStreams": _columns("globalPid INTEGER NOT NULL, filenameId INTEGER NOT NULL, contentId INTEGER NOT NULL"),
     "ENUM_NSYS_EVENT_TYPE": _columns("id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT"),
 }
 
@@ -360,9 +352,7 @@ class TraceBuilder:
         self.first_correlation += 1
         return self.first_correlation
 
-    def process(
-        self, pid: int = DEFAULT_PID, *, hw: int = 0, vm: int = LOCAL_VM, name: str = "python3"
-    ) -> int:
+    def process(self, pid: int = DEFAULT_PID, *, hw: int = 0, vm: int = LOCAL_VM, name: str = "python3") -> int:
         """Add a process; with ``hw`` ≥ 128 its ids come out negative."""
         self._high[pid] = (hw, vm)
         self.add("PROCESSES", globalPid=self.gpid(pid), pid=pid, name=name)
@@ -554,11 +544,7 @@ class TraceBuilder:
     @property
     def node_table(self) -> str:
         """The table that graph nodes are in under this schema."""
-        return (
-            "CUDA_GRAPH_NODE_EVENTS"
-            if tuple(map(int, self.schema.split("."))) >= (3, 16)
-            else "CUDA_GRAPH_EVENTS"
-        )
+        return "CUDA_GRAPH_NODE_EVENTS" if tuple(map(int, self.schema.split("."))) >= (3, 16) else "CUDA_GRAPH_EVENTS"
 
     def node(
         self,
@@ -581,9 +567,7 @@ class TraceBuilder:
             originalGraphNodeId=original,
         )
 
-    def _on_stream(
-        self, start: int, duration: int, device: int, stream: int, pid: int, corr: int
-    ) -> dict[str, Any]:
+    def _on_stream(self, start: int, duration: int, device: int, stream: int, pid: int, corr: int) -> dict[str, Any]:
         return {
             "start": start,
             "end": start + duration,
@@ -778,6 +762,4 @@ def _insert(db: sqlite3.Connection, table: str, columns: dict[str, str], row: di
             values[column] = "" if kind.startswith("TEXT") else 0
     # Bytes that are not UTF-8 reach a TEXT column only through a cast; bound as bytes they would be a BLOB.
     marks = ["CAST(? AS TEXT)" if isinstance(v, bytes) else "?" for v in values.values()]
-    db.execute(
-        f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join(marks)})", list(values.values())
-    )
+    db.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join(marks)})", list(values.values()))

@@ -149,9 +149,7 @@ def machine() -> dict:
     }
     cpuinfo, meminfo = Path("/proc/cpuinfo"), Path("/proc/meminfo")
     if cpuinfo.exists():
-        models = [
-            x.split(":", 1)[1].strip() for x in cpuinfo.read_text().splitlines() if x.startswith("model name")
-        ]
+        models = [x.split(":", 1)[1].strip() for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
         facts["cpu"] = models[0] if models else platform.machine()
     if meminfo.exists():
         facts["memory_bytes"] = int(meminfo.read_text().split()[1]) * 1024
@@ -169,9 +167,7 @@ def versions(nsys: str | None) -> dict[str, str]:
         found["sqlite3 shell"] = first_line(["sqlite3", "--version"])
     if nsys:
         found["nsys"] = first_line([nsys, "--version"])
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     return found | {"commit": commit.stdout.strip() or "unknown"}
 
 
@@ -190,9 +186,7 @@ def ratio(a: dict | None, b: dict | None, key: str) -> str:
 
 
 def show(sizes: dict[int, dict]) -> None:
-    print(
-        f"{'kernels':>12}  {'command':<26}{'wall s':>10}{'cpu s':>10}{'peak MiB':>10}{'exit':>6}{'runs':>6}"
-    )
+    print(f"{'kernels':>12}  {'command':<26}{'wall s':>10}{'cpu s':>10}{'peak MiB':>10}{'exit':>6}{'runs':>6}")
     for kernels, size in sizes.items():
         mid = medians(size["runs"])
         for what, found in size["runs"].items():
@@ -220,28 +214,18 @@ def show(sizes: dict[int, dict]) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--kernels", default="1000000", help="sizes, separated by commas (default %(default)s)"
-    )
+    parser.add_argument("--kernels", default="1000000", help="sizes, separated by commas (default %(default)s)")
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--repeat", type=int, default=3, help="measurements of each command (default %(default)s)"
-    )
+    parser.add_argument("--repeat", type=int, default=3, help="measurements of each command (default %(default)s)")
     parser.add_argument("--nsys", help="default: nsys on the PATH, then .nsys/ of this repository")
     parser.add_argument("--no-nsys", action="store_true", help="leave nsys out")
-    parser.add_argument(
-        "--nsys-repeat", type=int, default=1, help="of nsys, which takes long (default %(default)s)"
-    )
+    parser.add_argument("--nsys-repeat", type=int, default=1, help="of nsys, which takes long (default %(default)s)")
     parser.add_argument(
         "--nsys-limit", type=float, default=float("inf"), metavar="BYTES", help="no nsys on a larger file"
     )
-    parser.add_argument(
-        "--timeout", type=float, default=3600, metavar="S", help="of one process (default %(default)s)"
-    )
-    parser.add_argument(
-        "--output", type=Path, default=CACHE / "bench.json", help="default: .bench/bench.json"
-    )
+    parser.add_argument("--timeout", type=float, default=3600, metavar="S", help="of one process (default %(default)s)")
+    parser.add_argument("--output", type=Path, default=CACHE / "bench.json", help="default: .bench/bench.json")
     return parser.parse_args()
 
 
@@ -251,9 +235,7 @@ def main() -> None:
     if nsys is None and not args.no_nsys:
         print("no nsys found: its part is left out (.ci/get-nsys.sh puts one into .nsys/)", file=sys.stderr)
     sizes: dict[int, dict] = {}
-    load = [
-        os.getloadavg()
-    ]  # before and after: wall times of a busy machine say little, CPU times somewhat more
+    load = [os.getloadavg()]  # before and after: wall times of a busy machine say little, CPU times somewhat more
     for kernels in (int(float(x)) for x in args.kernels.split(",")):
         path = trace(kernels, args)
         todo = commands(path, args, nsys)

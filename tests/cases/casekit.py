@@ -184,9 +184,7 @@ def compare(
     if want.ranges is not None:
         _compare_ranges(got["ranges"], want.ranges)
     for name, ns in want.inclusive.items():
-        inside = sum(
-            r["kernel_ns"] for r in got["ranges"] if r["kind"] == "pushpop" and name in (r["path"] or ())
-        )
+        inside = sum(r["kernel_ns"] for r in got["ranges"] if r["kind"] == "pushpop" and name in (r["path"] or ()))
         assert inside == ns, name
     for code, count in want.warnings.items():
         if only_countable and code not in COUNTABLE:

@@ -49,9 +49,7 @@ def captured(
         for step, at in enumerate((10_000, 20_000)):
             t.push_pop("decode", at, at + 100)
             t.graph_launch(at + 10, 20, corr=500 + step)
-            for i, (name, start, length) in enumerate(
-                ((ATTENTION, 200, 100), (MARLIN, 400, 300), (CAST, 800, 50))
-            ):
+            for i, (name, start, length) in enumerate(((ATTENTION, 200, 100), (MARLIN, 400, 300), (CAST, 800, 50))):
                 t.kernel(name, at + start, length, corr=500 + step, node=last + i)
         return t
 
@@ -227,9 +225,7 @@ CASES = [
         Want(
             ranges=replayed("layer0"),
             inclusive={"decode": 900, "layer0": 900, "warm-up": 0},
-            gpus={
-                GPU: {"kernel_count": 6, "kernel_ns": 900, "graph_launch_count": 2, "opaque_graph_count": 0}
-            },
+            gpus={GPU: {"kernel_count": 6, "kernel_ns": 900, "graph_launch_count": 2, "opaque_graph_count": 0}},
             silent=NOT_MISSING,
         ),
     ),

@@ -155,9 +155,7 @@ CASES = [
     Case(
         "a_launch_recorded_twice_is_one_kernel",
         launch_recorded_twice,
-        Want(
-            ranges=[Range(("step",), 10, 1, via="launch")], gpus={"0:0": {"kernel_count": 1, "kernel_ns": 10}}
-        ),
+        Want(ranges=[Range(("step",), 10, 1, via="launch")], gpus={"0:0": {"kernel_count": 1, "kernel_ns": 10}}),
     ),
     Case(
         "kernels_without_launch_are_kept_and_counted",

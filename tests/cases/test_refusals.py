@@ -125,9 +125,7 @@ CASES = [
     Case("half_a_header", file_of("trace.sqlite", b"SQLite format 3\x00"[:10]), Refusal(1)),
     Case("a_header_alone", file_of("trace.sqlite", b"SQLite format 3\x00"), Refusal(1)),
     Case("a_header_before_noise", file_of("trace.sqlite", b"SQLite format 3\x00" + noise(4)), Refusal(1)),
-    Case(
-        "the_report_itself", file_of("trace.nsys-rep", REPORT_HEAD + noise(26)), Refusal((1, 3), [EXPORT_IT])
-    ),
+    Case("the_report_itself", file_of("trace.nsys-rep", REPORT_HEAD + noise(26)), Refusal((1, 3), [EXPORT_IT])),
     Case(
         "the_report_under_another_name",
         file_of("trace.sqlite", REPORT_HEAD + noise(27)),
@@ -194,9 +192,7 @@ def test_the_command_refuses_in_a_process_of_its_own(case: Case, tmp_path: Path,
     check_product(case, tmp_path, run_cli, unchanged)
 
 
-RIGHT = Want(
-    categories={("0:0", "gemm.marlin"): (600, 1), ("0:0", "cast"): (400, 1)}, inclusive={"decode": 1000}
-)
+RIGHT = Want(categories={("0:0", "gemm.marlin"): (600, 1), ("0:0", "cast"): (400, 1)}, inclusive={"decode": 1000})
 
 
 @needs_product
@@ -230,9 +226,7 @@ def wal_with_rows_in_it(folder: Path) -> Path:
 
 
 @needs_product
-def test_rows_in_the_write_ahead_log_are_never_left_out_in_silence(
-    tmp_path: Path, run_cli, unchanged
-) -> None:
+def test_rows_in_the_write_ahead_log_are_never_left_out_in_silence(tmp_path: Path, run_cli, unchanged) -> None:
     path = wal_with_rows_in_it(tmp_path)
     with unchanged(tmp_path):
         outcome = run_cli("attribute", path, "--format", "json")
@@ -278,9 +272,7 @@ def test_a_file_that_another_process_locks_is_a_plain_message(tmp_path: Path, ru
         "print('locked', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"

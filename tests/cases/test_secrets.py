@@ -31,9 +31,7 @@ def report(tmp_path: Path) -> Path:
 
 
 def text_of(folder: Path) -> str:
-    return "".join(
-        p.read_bytes().decode("utf-8", "replace") for p in sorted(folder.rglob("*")) if p.is_file()
-    )
+    return "".join(p.read_bytes().decode("utf-8", "replace") for p in sorted(folder.rglob("*")) if p.is_file())
 
 
 @needs_product
@@ -48,9 +46,7 @@ def test_no_secret_is_in_any_format(form: str, report: Path, run_cli, unchanged)
 
 
 @needs_product
-def test_no_secret_and_no_foreign_markup_is_in_the_timeline(
-    report: Path, tmp_path: Path, run_cli, unchanged
-) -> None:
+def test_no_secret_and_no_foreign_markup_is_in_the_timeline(report: Path, tmp_path: Path, run_cli, unchanged) -> None:
     pytest.importorskip("k25trace.cli.timeline")
     out = tmp_path / "out"
     out.mkdir()

@@ -149,9 +149,7 @@ def shuffled(seed: int, schema: str) -> TraceBuilder:
 def schema_of_2026(_: Path) -> TraceBuilder:
     """Columns in mid-table, an old table name with another meaning, and tables that are unknown here."""
     t = TraceBuilder(schema="3.28.1")
-    t.add(
-        "CUDA_GRAPH_EVENTS", graphId=5, originalGraphId=None, graphExecId=6, nameId=t.string("Graph Creation")
-    )
+    t.add("CUDA_GRAPH_EVENTS", graphId=5, originalGraphId=None, graphExecId=6, nameId=t.string("Graph Creation"))
     t.table("CUDA_GRAPH_NODE_EVENTS")
     t.push_pop("decode", 0, 100)
     t.kernel(MARLIN, 1000, 600, launch=10, addedInTheMiddle=99, graphId=5)

@@ -223,9 +223,7 @@ CASES = [
     Case(
         "a_collective_is_hidden_once",
         collective_under_two_computes,
-        Want(
-            gpus={GPU: {"hidden_communication_ns": 10, "exposed_communication_ns": 0, "communication_ns": 10}}
-        ),
+        Want(gpus={GPU: {"hidden_communication_ns": 10, "exposed_communication_ns": 0, "communication_ns": 10}}),
     ),
     Case(
         "copies_and_synchronisations_hide_no_communication",
@@ -341,9 +339,7 @@ CASES = [
     Case(
         "a_kernel_that_ends_where_the_window_starts_is_outside",
         three_kernels,
-        Want(
-            categories={(GPU, "comm.allreduce"): (100, 1)}, gpus={GPU: {"kernel_count": 1, "window_ns": 200}}
-        ),
+        Want(categories={(GPU, "comm.allreduce"): (100, 1)}, gpus={GPU: {"kernel_count": 1, "window_ns": 200}}),
         args=window(200, 400),
     ),
     Case(
@@ -402,9 +398,7 @@ CASES = [
     Case(
         "more_than_a_minute_outside_the_capture",
         far_outside(1),
-        Want(
-            categories={(GPU, "gemm.marlin"): (100, 1)}, windows=[(100, 200)], warnings={"unusable-times": 2}
-        ),
+        Want(categories={(GPU, "gemm.marlin"): (100, 1)}, windows=[(100, 200)], warnings={"unusable-times": 2}),
     ),
     Case(
         "a_minute_outside_the_capture_is_still_inside",

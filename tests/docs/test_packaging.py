@@ -69,9 +69,7 @@ def test_the_wheel_says_what_it_needs(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
         metadata = archive.read(name).decode()
-    needed = [
-        line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line
-    ]
+    needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert not [line for line in needed if any(word in line for word in ("torch", "nvtx", "numpy", "pandas"))]
     assert "Requires-Python: >=3.11" in metadata
 

@@ -79,9 +79,7 @@ def test_ci_runs_the_second_command_of_the_readme():
 def test_the_test_extra_holds_what_tests_import():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = " ".join(extras["dependencies"] + extras["optional-dependencies"]["test"]).replace("-", "_")
-    ours = {p.stem for p in (ROOT / "tests").rglob("*.py")} | {
-        p.parent.name for p in (ROOT / "tests").rglob("*.py")
-    }
+    ours = {p.stem for p in (ROOT / "tests").rglob("*.py")} | {p.parent.name for p in (ROOT / "tests").rglob("*.py")}
     found: set[str] = set()
     # Programs for machines with GPUs run there, with what is there.
     for path in (p for p in (ROOT / "tests").rglob("*.py") if p.parent.name != "gpu"):

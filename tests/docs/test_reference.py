@@ -154,9 +154,7 @@ def test_every_public_name_is_on_the_page():
 
 def test_the_example_of_the_python_page_runs(monkeypatch, capsys):
     (example,) = [
-        c
-        for c in re.findall(r"```python\n(.*?)```", page("reference/python-api.md"), re.DOTALL)
-        if "import" in c
+        c for c in re.findall(r"```python\n(.*?)```", page("reference/python-api.md"), re.DOTALL) if "import" in c
     ]
     monkeypatch.chdir(ROOT)
     exec(compile(example, "python-api.md", "exec"), {})
@@ -225,9 +223,7 @@ def test_the_example_of_the_accounting_page_is_right():
     account = sweep.finish()[0]
     stated = {
         what.replace("wall: ", "").strip("`"): int(value)
-        for what, value in re.findall(
-            r"^\| ([^|]+) \| (\d+) \|", page("concepts/time-accounting.md"), re.MULTILINE
-        )
+        for what, value in re.findall(r"^\| ([^|]+) \| (\d+) \|", page("concepts/time-accounting.md"), re.MULTILINE)
     }
     assert stated.pop("kernel time") == 90
     assert stated.pop("busy") == account.busy_ns
@@ -264,9 +260,7 @@ def test_every_key_of_the_json_has_a_description():
             return []
         known = part.get("properties", {})
         missing = [f"{at}.{key}" for key in value if not known.get(key, {}).get("description")]
-        return missing + [
-            gap for k, v in value.items() if k in known for gap in undescribed(v, known[k], f"{at}.{k}")
-        ]
+        return missing + [gap for k, v in value.items() if k in known for gap in undescribed(v, known[k], f"{at}.{k}")]
 
     for trace in TRACES:
         assert undescribed(document(f"{trace}.sqlite"), SCHEMA, "$") == []

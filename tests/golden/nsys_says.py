@@ -83,9 +83,7 @@ class Rows:
         }
         last = max(
             max(start, start if end is None else end)
-            for start, end in self.db.execute(
-                "SELECT start, end FROM NVTX_EVENTS WHERE eventType IN (59, 60)"
-            )
+            for start, end in self.db.execute("SELECT start, end FROM NVTX_EVENTS WHERE eventType IN (59, 60)")
         )
         self.ranges = [
             Range(
@@ -114,15 +112,12 @@ class Rows:
                 continue
             name = "demangledName" if kind == "KERNEL" else "NULL"
             found = self.db.execute(
-                f"SELECT rowid, start, end, deviceId, correlationId, globalPid, {name}, graphNodeId "
-                f"FROM {source}"
+                f"SELECT rowid, start, end, deviceId, correlationId, globalPid, {name}, graphNodeId FROM {source}"
             )
             for row, start, end, gpu, correlation, process, text, node in found:
                 call = calls.get((process, correlation))
                 kernel = self.strings[text] if kind == "KERNEL" else None
-                self.operations.append(
-                    Operation((kind, row), start, end, gpu, correlation, kernel, node, call)
-                )
+                self.operations.append(Operation((kind, row), start, end, gpu, correlation, kernel, node, call))
 
     @staticmethod
     def open(trace: str) -> sqlite3.Connection:
@@ -166,9 +161,7 @@ class Rows:
     def open_at(self, tid: int, moment: int) -> list[Range]:
         """Push/pop ranges open on a thread at a moment, from outermost to innermost, NCCL's own left out."""
         found = [r for r in self._of_thread()[tid] if r.start <= moment < r.end and r.style == "PushPop"]
-        return sorted(
-            (r for r in found if not r.name.startswith("NCCL:")), key=lambda r: (r.start, -r.end, r.row)
-        )
+        return sorted((r for r in found if not r.name.startswith("NCCL:")), key=lambda r: (r.start, -r.end, r.row))
 
     @property
     def kernels(self) -> list[Operation]:

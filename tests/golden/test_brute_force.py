@@ -24,9 +24,7 @@ def test_cuda_gpu_kern_sum_is_count_and_sum_by_demangled_name(trace):
     for kernel in rows.kernels:
         count[kernel.name] += 1
         total[kernel.name] += kernel.end - kernel.start
-    said = {
-        r["Name"]: (int(r["Instances"]), int(r["Total Time (ns)"])) for r in table(name, "cuda_gpu_kern_sum")
-    }
+    said = {r["Name"]: (int(r["Instances"]), int(r["Total Time (ns)"])) for r in table(name, "cuda_gpu_kern_sum")}
     assert said == {k: (count[k], total[k]) for k in count}
 
 
@@ -70,8 +68,7 @@ def test_nvtx_gpu_proj_trace_is_first_start_to_last_end_and_counts_launches(trac
             int(r["NumGPUOps"]),
         )
     assert said == {
-        (r.row if r else None): (r.name if r else "", start[r], end[r] - start[r], len(launches[r]))
-        for r in start
+        (r.row if r else None): (r.name if r else "", start[r], end[r] - start[r], len(launches[r])) for r in start
     }
 
 
@@ -134,9 +131,7 @@ def test_every_kernel_of_a_step_of_the_decode_trace_has_a_path_inside_it(decode)
 def test_every_replay_runs_the_kernels_of_the_eager_step_under_the_same_ranges(decode):
     """So the capture path is right: the same names, as often, under the same path, in each of 20 steps."""
     assert Counter((tid, name) for tid, name, _ in decode.names) == {
-        (tid, name): 10
-        for tid in {t for t, _, _ in decode.names}
-        for name in ("k25:eager_step", "k25:graph_step")
+        (tid, name): 10 for tid in {t for t, _, _ in decode.names} for name in ("k25:eager_step", "k25:graph_step")
     }
     for rank in {t for t, _, _ in decode.names}:
         steps = [found for (tid, _, _), found in decode.names.items() if tid == rank]

@@ -44,11 +44,7 @@ def one(trace, query):
 
 @pytest.mark.parametrize("trace", [*WHOLE, LOSSY])
 def test_kernel_totals_by_name_equal_cuda_gpu_kern_sum(document, trace):
-    ours = {
-        k["name"]: (k["kernel_count"], k["kernel_ns"])
-        for k in document(trace)["kernels"]
-        if k["gpu"] == "all"
-    }
+    ours = {k["name"]: (k["kernel_count"], k["kernel_ns"]) for k in document(trace)["kernels"] if k["gpu"] == "all"}
     assert ours == {
         r["Name"]: (int(r["Instances"]), int(r["Total Time (ns)"])) for r in table(trace, "cuda_gpu_kern_sum")
     }

@@ -85,6 +85,4 @@ def test_the_real_pair_opens_to_the_same_ranges(pair):
         found.append([(r[0], trace.processes[r[1]].pid, *r[2:]) for r in named])
     assert found[0] == found[1]
     names = {r[6] for r in found[0]}
-    assert names >= (
-        {"bad \ufffd\ufffd name"} if pair == "cpu_bytes" else {"", 'größe <b> "x"', "start/end", "inner"}
-    )
+    assert names >= ({"bad \ufffd\ufffd name"} if pair == "cpu_bytes" else {"", 'größe <b> "x"', "start/end", "inner"})

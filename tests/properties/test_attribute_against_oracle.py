@@ -55,9 +55,7 @@ def product(path: Path, window: Any = None, range_glob: Any = None, domains: Any
     from k25trace.selection import Bounds
 
     bounds = None if window is None else Bounds(*window)
-    analysis = attribute(
-        open_trace(path), window=bounds, range_glob=range_glob, domains=domains, rules=rules()
-    )
+    analysis = attribute(open_trace(path), window=bounds, range_glob=range_glob, domains=domains, rules=rules())
     return json.loads(json.dumps(json_.build(analysis)))
 
 
@@ -75,23 +73,16 @@ def product_classify(name: str) -> tuple[str, str]:
     return match.category, match.family
 
 
-def essence(
-    document: dict[str, Any], *, default_window: bool, known_domains: set[str | None]
-) -> dict[str, Any]:
+def essence(document: dict[str, Any], *, default_window: bool, known_domains: set[str | None]) -> dict[str, Any]:
     """Reduce a document to what is defined of it: rows as {key: figures}, rows without any figure dropped."""
     left_out = () if default_window else IN_WINDOW_ONLY_BY_DEFAULT
     gpu_fields = [k for k in GPU_FIELDS if k not in left_out]
     out: dict[str, Any] = {
         "gpus": {g["gpu"]: {k: g[k] for k in gpu_fields} for g in document["gpus"]},
-        "processes": {
-            g["gpu"]: sorted((p["process"], p["device"]) for p in g[PROCESSES]) for g in document["gpus"]
-        },
-        "wall": {
-            (r["gpu"], r["row"]): r["wall_ns"] for r in document["wall"] if r["wall_ns"] and r["gpu"] != "all"
-        },
+        "processes": {g["gpu"]: sorted((p["process"], p["device"]) for p in g[PROCESSES]) for g in document["gpus"]},
+        "wall": {(r["gpu"], r["row"]): r["wall_ns"] for r in document["wall"] if r["wall_ns"] and r["gpu"] != "all"},
         "kernels": {
-            r["name"]: (r["category"], r["family"], r["kernel_count"], r["kernel_ns"])
-            for r in document["kernels"]
+            r["name"]: (r["category"], r["family"], r["kernel_count"], r["kernel_ns"]) for r in document["kernels"]
         },
         "categories": {
             (r["gpu"], r["category"]): [r[k] for k in ("kernel_count", "kernel_ns", "busy_ns", "wall_ns")]

@@ -19,8 +19,7 @@ from tracekit import TraceBuilder, classify_known
 def document(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the oracle's answer in the form of the JSON, for the laws of that."""
     said = [
-        {"code": c, "level": "warning", "message": c, "count": n, "unit": ""}
-        for c, n in answer["warnings"].items()
+        {"code": c, "level": "warning", "message": c, "count": n, "unit": ""} for c, n in answer["warnings"].items()
     ]
     return {"schema": "k25trace.attribution/1", "reports": [], **answer, "warnings": said}
 
@@ -103,16 +102,12 @@ def test_answers_do_not_depend_on_the_order_of_rows(
     for seed in seeds:
         trace.shuffle = seed
         got = answer(trace, tmp_path)
-        answers.append(
-            {part: canonical(got[part]) for part in ("gpus", "categories", "wall", "ranges", "kernels")}
-        )
+        answers.append({part: canonical(got[part]) for part in ("gpus", "categories", "wall", "ranges", "kernels")})
     assert answers[0] == answers[1]
 
 
 @given(trace=traces(), width=st.integers(1, 30))
-def test_windows_side_by_side_share_out_the_kernel_time(
-    tmp_path: Path, trace: TraceBuilder, width: int
-) -> None:
+def test_windows_side_by_side_share_out_the_kernel_time(tmp_path: Path, trace: TraceBuilder, width: int) -> None:
     path = trace.write(tmp_path / "trace.sqlite")
     whole = attribution(path, classify_known)
     start, end = whole["windows"][0]["start_ns"], whole["windows"][0]["end_ns"]

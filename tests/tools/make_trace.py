@@ -126,16 +126,8 @@ def main():
         a.skew = [tuple(int(float(x)) for x in s.split(":", 1)) for s in a.skew]
     except ValueError:
         p.error("--skew wants RANK:NS")
-    if (
-        a.kernels < a.gpus
-        or a.gpus < 1
-        or a.layers < 1
-        or not 0 <= a.graph_fraction <= 1
-        or not 0 <= a.hw_id <= 255
-    ):
-        p.error(
-            "need --kernels >= --gpus >= 1, --layers >= 1, 0 <= --graph-fraction <= 1, 0 <= --hw-id <= 255"
-        )
+    if a.kernels < a.gpus or a.gpus < 1 or a.layers < 1 or not 0 <= a.graph_fraction <= 1 or not 0 <= a.hw_id <= 255:
+        p.error("need --kernels >= --gpus >= 1, --layers >= 1, 0 <= --graph-fraction <= 1, 0 <= --hw-id <= 255")
     if any(len(s) != 2 or not 0 <= s[0] < a.gpus or s[1] < 0 for s in a.skew) or a.random_skew < 0:
         p.error("--skew wants RANK:NS with 0 <= RANK < --gpus and NS >= 0, --random-skew NS >= 0")
     if a.open_capture and (a.graph_mode == "late" or not a.graph_fraction):

@@ -104,9 +104,7 @@ def test_boundaries(name, category, family):
 
 def test_nccl_families_are_nccl_kernels_alone():
     for row in [*labelled("kernel_names.tsv"), *labelled("kernel_names_more.tsv")]:
-        assert is_nccl(RULES.classify(row["name"]).family) == (
-            "nccl" in row["name"] and "Kernel" in row["name"]
-        )
+        assert is_nccl(RULES.classify(row["name"]).family) == ("nccl" in row["name"] and "Kernel" in row["name"])
 
 
 def test_what_no_rule_knows_is_unclassified():
@@ -164,8 +162,6 @@ def test_no_name_takes_long_or_raises(name):
 
 
 def test_importing_the_classifier_is_light():
-    code = (
-        "import sys; import k25trace.classify; print(sorted({'polars', 'rich', 'typer'} & set(sys.modules)))"
-    )
+    code = "import sys; import k25trace.classify; print(sorted({'polars', 'rich', 'typer'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

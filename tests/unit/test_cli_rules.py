@@ -95,9 +95,7 @@ def test_list_prints_all_rules_in_order():
     assert rows[1]["id"].startswith("nccl-")
     assert {"id", "category", "family", "source", "file"} == set(rows[0])
     assert run("list").stdout.count(b"nccl-allreduce") >= 2
-    assert run("list", "--format", "markdown").stdout.startswith(
-        b"| id | category | family | source |\n| --- |"
-    )
+    assert run("list", "--format", "markdown").stdout.startswith(b"| id | category | family | source |\n| --- |")
 
 
 def test_the_table_in_the_reference_is_current():
@@ -139,9 +137,7 @@ def test_no_verb_imports_polars_and_only_tables_import_rich():
         "except SystemExit: pass\n"
         "print({'polars', 'rich.table'} & set(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=b"x", capture_output=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], input=b"x", capture_output=True, check=True, timeout=60)
     assert done.stderr.strip() == b"set()"
 
 

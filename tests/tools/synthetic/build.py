@@ -196,9 +196,7 @@ def build(a):
         def put_dev(d0, d1, kind, stream, corr, node, step, path, launch, launched, tpl=-1):
             m = len(d0)
             full = lambda x: np.broadcast_to(np.asarray(x, np.int64), m)  # noqa: E731
-            dv.append(
-                [full(x) for x in (d0, d1, kind, stream, corr, node, step, path, launch, launched, tpl)]
-            )
+            dv.append([full(x) for x in (d0, d1, kind, stream, corr, node, step, path, launch, launched, tpl)])
 
         rt.append((h0, h1, np.full(n, AIDX["cudaLaunchKernel_v7000"]), corr + np.arange(n)))
         put_dev(d0, d1, KIDX["fill"], COMPUTE, corr + np.arange(n), -1, -1, none, h0, h1)
@@ -619,9 +617,7 @@ def build(a):
             flag=[1, 3, 1, 2, 2, 2],
         )
         if new:
-            w.put(
-                "TARGET_INFO_CUDA_DEVICE", gpuId=[g], cudaId=dev, pid=pid, uuid=uuid, numMultiprocessors=132
-            )
+            w.put("TARGET_INFO_CUDA_DEVICE", gpuId=[g], cudaId=dev, pid=pid, uuid=uuid, numMultiprocessors=132)
 
         # ------------------------------------------------ truth that needs no window
         dur, comm, nccl = e - s, IS_COMM[k], IS_NCCL[k]
@@ -739,9 +735,7 @@ def build(a):
                 x[0] += r["kernel_count"]
                 x[1] += r["kernel_ns"]
         if steps:  # the ranges around whole steps, by launch
-            for name, m, a0, a1 in (
-                (("engine", step >= 0, engine0, steps_end + 2500),) if a.outer else ()
-            ) + (
+            for name, m, a0, a1 in ((("engine", step >= 0, engine0, steps_end + 2500),) if a.outer else ()) + (
                 (
                     ("graph_capture", step == 0, int(cap[0][g][0]) - 2500, span_end(0) + 1600),
                     ("capture_run", step == 0, int(cap[1][g][0]), span_end(0) + 1000),
@@ -775,9 +769,7 @@ def build(a):
             )
         # steps
         mid = np.searchsorted(off, busy[0], "right") - 1
-        inside = (
-            (mid >= 0) & (busy[0] < (off + length)[np.maximum(mid, 0)]) if steps else np.zeros(len(mid), bool)
-        )
+        inside = (mid >= 0) & (busy[0] < (off + length)[np.maximum(mid, 0)]) if steps else np.zeros(len(mid), bool)
         step_busy = sums(mid[inside], steps, (busy[1] - busy[0])[inside])
         gpu["steps"] = {
             "count": steps,
@@ -803,9 +795,7 @@ def build(a):
                 begin = spans[:, 5]
                 op, call = np.sort(d0), np.append(y, hi_never)
                 i, q = np.searchsorted(op, begin, "left"), np.searchsorted(x, begin, "left")
-                opaque = np.stack(
-                    [begin, np.minimum(np.append(op, hi_never)[i], call[q]), spans[:, 4], begin], axis=1
-                )
+                opaque = np.stack([begin, np.minimum(np.append(op, hi_never)[i], call[q]), spans[:, 4], begin], axis=1)
         replay = np.where(node >= 0, dc, -1)
         later.append(
             (
@@ -832,8 +822,7 @@ def build(a):
         t_max = max(t_max, int(d1.max()) if len(d1) else 0)
         if not a.quiet:
             print(
-                f"rank {g}: {n} kernels, {steps} steps ({int(is_graph.sum())} graph), "
-                f"{time.time() - t_begin:.1f} s",
+                f"rank {g}: {n} kernels, {steps} steps ({int(is_graph.sum())} graph), {time.time() - t_begin:.1f} s",
                 file=sys.stderr,
             )
 
@@ -867,9 +856,7 @@ def build(a):
         w.put("TARGET_INFO_GPU", **{c: [v] for c, v in row.items()})
     for t, rows in ENUMS.items():
         w.db.executemany(f"INSERT INTO {t} VALUES (?,?,?)", rows)
-    w.db.execute(
-        "INSERT INTO ANALYSIS_DETAILS VALUES (?,?,?,?)", (vm, t_max, 12_000_000_000, 12_000_000_000 + t_max)
-    )
+    w.db.execute("INSERT INTO ANALYSIS_DETAILS VALUES (?,?,?,?)", (vm, t_max, 12_000_000_000, 12_000_000_000 + t_max))
     w.db.execute(
         "INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?,?,?)",
         (1_764_000_000_000_000_000, "2025-11-24T16:00:00", "2025-11-24T16:00:00"),
@@ -972,8 +959,7 @@ def build(a):
         "exclusive": excl,
         **({"template_exclusive": tmpl} if tmpl else {}),
         "inclusive": [
-            {"pid": p, "name": n, "kernel_count": c, "kernel_ns": ns}
-            for (p, n), (c, ns) in sorted(inclusive.items())
+            {"pid": p, "name": n, "kernel_count": c, "kernel_ns": ns} for (p, n), (c, ns) in sorted(inclusive.items())
         ],
         "startend": startend,
         "collectives": collectives_truth(a, prog, sims, off, visible_replay, R),
@@ -1004,9 +990,7 @@ def side_rows(sync, events, kinds, h0, h1, corr):
     ):
         m = kinds == AIDX[name]
         n = int(m.sum())
-        sync.append(
-            (h0[m] + 100, np.maximum(h1[m] - 100, h0[m] + 101), corr[m], np.full(n, kind), stream, event)
-        )
+        sync.append((h0[m] + 100, np.maximum(h1[m] - 100, h0[m] + 101), corr[m], np.full(n, kind), stream, event))
     events.append(corr[kinds == AIDX["cudaEventRecord_v3020"]])
 
 
@@ -1018,14 +1002,10 @@ def put_nvtx(w, st, blocks, a, rng, domains):
         n = len(s)
         create = kind.startswith("domain:")
         cols["start"].append(s)
-        cols["end"].append(
-            np.full(n, np.iinfo(np.int64).min) if e is None else np.atleast_1d(np.asarray(e, np.int64))
-        )
+        cols["end"].append(np.full(n, np.iinfo(np.int64).min) if e is None else np.atleast_1d(np.asarray(e, np.int64)))
         cols["eventType"].append(np.full(n, et))
         cols["name"].append(
-            np.full(
-                n, st(name) if kind in ("textid", "vllm", "nccl") else -1 - texts.setdefault(name, len(texts))
-            )
+            np.full(n, st(name) if kind in ("textid", "vllm", "nccl") else -1 - texts.setdefault(name, len(texts)))
         )
         cols["globalTid"].append(np.full(n, tid))
         cols["endGlobalTid"].append(np.full(n, 0 if etid is None else etid))

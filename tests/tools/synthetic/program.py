@@ -270,7 +270,5 @@ def simulate(p: Program, steps, ranks, rng, late):
             h1[i] = now
             if i == p.graph_host and what == "api":
                 ready_graph = h0[i] + (h1[i] - h0[i]) * 4 // 10 + 3000
-            now = now + jitter(
-                rng, 60 if what == "range" else 150 if p.host_api[i] in SHORT_GAP else 900, shape, 0.35
-            )
+            now = now + jitter(rng, 60 if what == "range" else 150 if p.host_api[i] in SHORT_GAP else 900, shape, 0.35)
     return h0, h1, d0, d1, now.max(axis=1)

@@ -69,9 +69,7 @@ SCHEMA = {
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
         "deviceId! contextId! greenContextId streamId! correlationId globalPid eventId!"
     ),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": (
-        "start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId"
-    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId"),
     "CUDA_GRAPH_EVENTS": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
     "META_DATA_CAPTURE": "name:t! value:t",
     "META_DATA_EXPORT": "name:t! value:t",
@@ -88,11 +86,7 @@ SCHEMA_2025 = {  # what is added to, or stands in for, the table of 2023
     "CUDA_GRAPH_NODE_EVENTS": SCHEMA["CUDA_GRAPH_EVENTS"],
 }
 # The exporter is lazy: an event table without rows does not exist.
-LAZY = [
-    t
-    for t in {**SCHEMA, **SCHEMA_2025}
-    if t.startswith(("CUPTI_", "CUDA_", "NVTX_")) or t == "PROFILER_OVERHEAD"
-]
+LAZY = [t for t in {**SCHEMA, **SCHEMA_2025} if t.startswith(("CUPTI_", "CUDA_", "NVTX_")) or t == "PROFILER_OVERHEAD"]
 OLD_ONLY, NEW_ONLY = (
     {"CUDA_GRAPH_EVENTS"},
     {"TARGET_INFO_CUDA_DEVICE", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUDA_GRAPH_NODE_EVENTS"},
@@ -255,10 +249,7 @@ class Writer:
             self.db.executemany(
                 sql,
                 zip(
-                    *[
-                        a[i : i + CHUNK].tolist() if isinstance(a, np.ndarray) else a[i : i + CHUNK]
-                        for a in arrays
-                    ],
+                    *[a[i : i + CHUNK].tolist() if isinstance(a, np.ndarray) else a[i : i + CHUNK] for a in arrays],
                     strict=True,
                 ),
             )

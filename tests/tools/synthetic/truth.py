@@ -34,8 +34,7 @@ DEFINITIONS = {
         "capture then"
     ),
     "template_exclusive": (
-        "late mode: what a template learned from another report would give for the replayed "
-        "kernels (via = template)"
+        "late mode: what a template learned from another report would give for the replayed kernels (via = template)"
     ),
     "inclusive": "per (pid, name): a kernel counts once per name in its path",
     "startend": (
