@@ -24,25 +24,39 @@ class Instance(NamedTuple):
 
 
 class ByLaunch:
-    """Range instances of every domain, and the operations launched inside each, as the product has them."""
+    """What the product says by launch alone, of the ranges of every domain, under the names that nsys gives them."""
 
     def __init__(self, trace: str):
-        report = open_trace(path(trace))
-        domains = sorted({report.names[d] for d in report.ranges["domain"].unique()})
-        self.attribution = Attribution(report, domains)
-        columns = ["process", "thread", "name", "domain", "start_ns", "end_ns"]
-        self.instances = []
-        for process, tid, name, domain, start, end in self.attribution.push_pop.select(columns).iter_rows():
-            named = report.names[domain]
-            full = report.names[name] if named == "default" else f"{named}:{report.names[name]}"
-            owner = report.processes[process].pid, thread(report.threads[tid])
-            self.instances.append(Instance(*owner, full, start, end - start))
+        self.report = report = open_trace(path(trace))
+        self.attribution = Attribution(report, sorted({report.names[d] for d in report.ranges["domain"].unique()}))
 
-    def inside(self, operations):
-        """Pairs of an instance and the (start, end) of an operation launched in it."""
-        for start, end, stack in operations.select("start_ns", "end_ns", "stack").iter_rows():
-            for member in self.attribution.nesting.ancestors(stack):
-                yield self.instances[member], start, end
+    def full_name(self, name: int, domain: int) -> str:
+        names = self.report.names
+        return names[name] if names[domain] == "default" else f"{names[domain]}:{names[name]}"
+
+    def thread(self, process: int, tid: int) -> tuple[int, int]:
+        return self.report.processes[process].pid, thread(self.report.threads[tid])
+
+    def inclusive(self):
+        """Kernel count and time of each (pid, tid, range name)."""
+        columns = ["process", "thread", "name", "domain"]
+        domains = {row[:3]: row[3] for row in self.attribution.push_pop.select(columns).unique().iter_rows()}
+        # Otherwise a name would be two for nsys, and one for us.
+        assert len(domains) == self.attribution.push_pop.select(columns).n_unique()
+        for process, tid, name, count, ns in self.attribution.inclusive().iter_rows():
+            full = self.full_name(name, domains[process, tid, name])
+            yield (*self.thread(process, tid), full), count, ns
+
+    def spans(self):
+        """Instance, first start, last end and number of operations of each projected span; GPUs together."""
+        by_instance = {}
+        columns = ["process", "thread", "name", "domain", "start_ns", "end_ns", "first_ns", "last_ns"]
+        spans = self.attribution.projected_spans().select(*columns, "operation_count", "row")
+        for process, tid, name, domain, start, end, first, last, count, row in spans.iter_rows():
+            instance = Instance(*self.thread(process, tid), self.full_name(name, domain), start, end - start)
+            before = by_instance.get(row, (instance, first, last, 0))
+            by_instance[row] = (instance, min(first, before[1]), max(last, before[2]), count + before[3])
+        return by_instance.values()
 
 
 @pytest.fixture(scope="module", params=[*WHOLE, LOSSY])
@@ -52,27 +66,18 @@ def both(request):
 
 def test_inclusive_kernel_time_and_counts_equal_nvtx_kern_sum(both):
     trace, ours = both
-    count, total = Counter(), Counter()
-    for instance, start, end in ours.inside(ours.attribution.kernels):
-        count[instance[:3]] += 1
-        total[instance[:3]] += end - start
     said_count, said_total = Counter(), Counter()
     for r in table(trace, "nvtx_kern_sum"):
         if r["NVTX Range"]:
             key = int(r["PID"]), int(r["TID"]), r["NVTX Range"]
             said_count[key] += int(r["Kern Inst"])
             said_total[key] += int(r["Total Time (ns)"])
-    assert count == said_count
-    assert total == said_total
+    assert {key: count for key, count, _ in ours.inclusive()} == said_count
+    assert {key: ns for key, _, ns in ours.inclusive()} == said_total
 
 
 def test_projected_spans_equal_nvtx_gpu_proj_trace(both):
     trace, ours = both
-    spans = {}
-    for operations in (ours.attribution.kernels, ours.attribution.copies):
-        for instance, start, end in ours.inside(operations):
-            first, last = spans.get(instance, (start, end))
-            spans[instance] = min(first, start), max(last, end)
     said = {}
     for r in table(trace, "nvtx_gpu_proj_trace"):
         if r["RangeId"]:
@@ -86,7 +91,8 @@ def test_projected_spans_equal_nvtx_gpu_proj_trace(both):
             start = int(r["Projected Start (ns)"])
             assert where not in said
             said[where] = start, start + int(r["Projected Duration (ns)"])
-    assert {tuple(i): span for i, span in spans.items()} == said
+    assert {tuple(instance): (first, last) for instance, first, last, _ in ours.spans()} == said
+    assert len(ours.spans()) == len(said)
 
 
 def test_operations_inside_each_instance_equal_those_counted_by_hand(both):
@@ -100,9 +106,23 @@ def test_operations_inside_each_instance_equal_those_counted_by_hand(both):
     )
     assert by_hand
     found = Counter()
-    for operations in (ours.attribution.kernels, ours.attribution.copies):
-        found.update(instance for instance, _, _ in ours.inside(operations))
+    for instance, _, _, count in ours.spans():
+        found[instance] += count
     assert found == by_hand
+
+
+def test_kernel_time_inside_each_instance_equals_that_added_up_by_hand(both):
+    trace, ours = both
+    rows = Rows(trace)
+    by_hand = Counter()
+    for kernel in rows.kernels:
+        for r in rows.around(kernel):
+            by_hand[pid(r.tid), thread(r.tid), r.start, r.end] += kernel.end - kernel.start
+    found = Counter()
+    columns = ["process", "thread", "start_ns", "end_ns", "kernel_ns"]
+    for process, tid, start, end, ns in ours.attribution.projected_spans().select(columns).iter_rows():
+        found[(*ours.thread(process, tid), start, end)] += ns
+    assert +found == by_hand
 
 
 @pytest.mark.parametrize("trace", [*WHOLE, LOSSY])
