@@ -258,7 +258,7 @@ class Attribution:
 
     @cached_property
     def _by_node(self) -> pl.DataFrame:
-        """What was launched under each node of `nesting` or any below it: node, gpu, first_ns, last_ns, counts, kernel_ns."""
+        """What was launched under each node of `nesting` or any below it: node, gpu, first_ns, last_ns, counts, ns."""
         by, counts = ("node", "gpu"), ("operation_count", "kernel_count", "kernel_ns")
         launched = [
             operations.filter(pl.col("stack") != NO_STACK)

@@ -5,8 +5,8 @@ from typing import TextIO
 
 import polars as pl
 
-from k25trace.analysis import Analysis
 from k25trace.report.header import facts, warnings
+from k25trace.results import Analysis
 
 
 def render(analysis: Analysis, frame: pl.DataFrame, out: TextIO, *, header: bool = True) -> None:

@@ -7,8 +7,8 @@ import polars as pl
 import sqlite_utils
 
 from k25trace import __version__
-from k25trace.analysis import Analysis
 from k25trace.report.json_ import SCHEMA, warning_row
+from k25trace.results import Analysis
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "reports": ("report",),

@@ -1,7 +1,7 @@
 """What every output says first: reports, window, GPUs, denominator, warnings."""
 
-from k25trace.analysis import Analysis
 from k25trace.report.text import printable
+from k25trace.results import Analysis
 from k25trace.units import format_count, format_ns
 
 _SELECTORS = {

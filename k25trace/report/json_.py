@@ -5,7 +5,7 @@ from typing import Any, TextIO, cast
 
 import polars as pl
 
-from k25trace.analysis import Analysis
+from k25trace.results import Analysis
 from k25trace.warnings import ReportWarning
 
 SCHEMA = "k25trace.attribution/1"

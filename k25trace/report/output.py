@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from k25trace.analysis import Analysis
 from k25trace.errors import BudgetExceeded
 from k25trace.report import csv_, database, json_, markdown, table
 from k25trace.report.choices import Format, Request
@@ -10,6 +9,7 @@ from k25trace.report.files import replacing, text_output
 from k25trace.report.header import facts, warnings
 from k25trace.report.rows import rows
 from k25trace.report.sections import sections
+from k25trace.results import Analysis
 from k25trace.taxonomy import UNCLASSIFIED
 from k25trace.units import format_share
 

@@ -2,9 +2,10 @@
 
 import polars as pl
 
-from k25trace.analysis import ALL_GPUS, PUSH_POP, Analysis
 from k25trace.errors import UsageError
+from k25trace.ownership import PUSH_POP
 from k25trace.report.choices import By
+from k25trace.results import ALL_GPUS, Analysis
 from k25trace.taxonomy import ALL_CATEGORIES
 
 NO_RANGE = "(launched under no range)"

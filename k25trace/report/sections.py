@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from k25trace.analysis import ALL_GPUS, Analysis
 from k25trace.report.cells import Column, cells
 from k25trace.report.choices import By
 from k25trace.report.rows import rest_of_wall, top_kernels
+from k25trace.results import ALL_GPUS, Analysis
 from k25trace.units import format_count
 
 TOP_KERNELS = 3

@@ -1,0 +1,396 @@
+"""The results of an analysis as frames, put together from what each report adds up to."""
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from k25trace import accounting
+from k25trace.accounting import Account
+from k25trace.medians import Medians
+from k25trace.ownership import PUSH_POP
+from k25trace.replays import Replays
+from k25trace.selection import Window
+from k25trace.tally import LANE_BITS, Classes, unpacked
+from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED
+from k25trace.trace import Trace
+from k25trace.trace.interning import ID
+from k25trace.warnings import ReportWarning, warn
+
+ALL_GPUS = "all"
+"""The ``gpu`` of rows over all GPUs."""
+
+_UNCLASSIFIED_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The results of one analysis, as frames. Column units: ``_ns`` Int64, ``_count`` Int64, ``_share`` Float64.
+
+    Attributes
+    ----------
+    reports
+        report, file, nsys_version, export_schema.
+    windows
+        report, start_ns, end_ns, selector, pattern.
+    gpus
+        One row a GPU: gpu, report, device, name, kernel_count, kernel_ns, busy_ns, no_kernel_ns, idle_ns,
+        window_ns, communication_ns, exposed_communication_ns, hidden_communication_ns, nccl_ns,
+        exposed_nccl_ns, graph_launch_count, opaque_graph_count, exposed_is_upper_bound.
+    processes
+        gpu, process, device, rank: who used it.
+    categories
+        Per GPU and over all (`ALL_GPUS`): gpu, category, kernel_count, kernel_ns, kernel_share, busy_ns, wall_ns,
+        wall_share, mean_ns, median_ns, max_ns (means and medians of even counts in whole nanoseconds, rounded down).
+    families
+        gpu, category, family, kernel_count, kernel_ns, kernel_share.
+    wall
+        gpu, row, wall_ns, wall_share: the wall partition; sums to the window of each GPU.
+    ranges
+        gpu, report, process, kind, via, path, domain, category, kernel_count, kernel_ns. Push/pop rows are
+        exclusive and sum to all kernels. None where ranges were not asked for.
+    inclusive
+        gpu, report, process, range, category, kernel_count, kernel_ns: a kernel once for each name in its path.
+    kernels
+        Over all GPUs: name, category, family, rule, kernel_count, kernel_ns, mean_ns, max_ns.
+    warnings
+        Worst first.
+    """
+
+    reports: pl.DataFrame
+    windows: pl.DataFrame
+    gpus: pl.DataFrame
+    processes: pl.DataFrame
+    categories: pl.DataFrame
+    families: pl.DataFrame
+    wall: pl.DataFrame
+    ranges: pl.DataFrame | None
+    inclusive: pl.DataFrame | None
+    kernels: pl.DataFrame
+    warnings: list[ReportWarning] = field(default_factory=list[ReportWarning])
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one report contributes; ``gpu`` is an index into the report's GPUs."""
+
+    trace: Trace
+    window: Window
+    replays: Replays
+    accounts: dict[int, Account]
+    names: pl.DataFrame
+    medians: Medians
+    ranges: pl.DataFrame | None
+    classes: "Classes"
+    warnings: list[ReportWarning]
+
+
+def combine(parts: list[Part], *, ranges: bool) -> Analysis:
+    """Return the analysis of several reports from what each adds up to."""
+    gpus = pl.concat([_gpu_rows(part) for part in parts])
+    names = pl.concat([_named(part) for part in parts])
+    categories = _categories(parts, gpus, names)
+    families = _with_kernel_share(_summed(names, ["gpu", "category", "family"]), gpus)
+    wall = pl.concat([_wall_rows(part) for part in parts])
+    owned = pl.concat([_range_rows(part) for part in parts]) if ranges else None
+    return Analysis(
+        reports=pl.concat([_report_row(part) for part in parts]),
+        windows=pl.concat([_window_row(part) for part in parts]),
+        gpus=gpus,
+        processes=pl.concat([_process_rows(part) for part in parts]),
+        categories=categories,
+        families=_in_gpu_order(families, gpus, ["kernel_ns", "family"], [True, False]),
+        wall=wall,
+        ranges=owned,
+        inclusive=_inclusive(owned) if owned is not None else None,
+        kernels=_kernel_rows(names),
+        warnings=[w for part in parts for w in part.warnings] + _unclassified(names),
+    )
+
+
+def _report_row(part: Part) -> pl.DataFrame:
+    facts = part.trace.facts
+    return pl.DataFrame(
+        {
+            "report": [part.trace.report],
+            "file": [str(part.trace.path)],
+            "nsys_version": [facts.get("EXPORT_PRODUCT_VERSION")],
+            "export_schema": [facts.get("EXPORT_SCHEMA_VERSION")],
+        },
+        schema={"report": pl.Int64, "file": pl.String, "nsys_version": pl.String, "export_schema": pl.String},
+    )
+
+
+def _window_row(part: Part) -> pl.DataFrame:
+    w = part.window
+    row = (part.trace.report, w.start_ns, w.end_ns, w.selector, w.pattern)
+    schema = {
+        "report": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "selector": pl.String,
+        "pattern": pl.String,
+    }
+    return pl.DataFrame([row], schema=schema, orient="row")
+
+
+def _gpu_rows(part: Part) -> pl.DataFrame:
+    totals = {
+        gpu: (count, ns)
+        for gpu, count, ns in part.names.group_by("gpu")
+        .agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
+        .iter_rows()
+    }
+    visible = _overlapping(part.replays.visible.rename({"first_ns": "start_ns", "last_ns": "end_ns"}), part.window)
+    opaque = _overlapping(part.replays.opaque, part.window)
+    rows: list[dict[str, object]] = []
+    for number, gpu in enumerate(part.trace.gpus):
+        account = part.accounts.get(number, Account())
+        count, ns = totals.get(number, (0, 0))
+        rows.append(
+            {
+                "gpu": gpu.key,
+                "report": part.trace.report,
+                "device": gpu.device,
+                "name": part.trace.gpu_names[number],
+                "kernel_count": count,
+                "kernel_ns": ns,
+                "busy_ns": account.busy_ns,
+                "no_kernel_ns": account.window_ns - account.busy_ns,
+                "idle_ns": account.wall[accounting.IDLE],
+                "window_ns": account.window_ns,
+                "communication_ns": account.communication_ns,
+                "exposed_communication_ns": account.exposed_communication_ns,
+                "hidden_communication_ns": account.communication_ns - account.exposed_communication_ns,
+                "nccl_ns": account.nccl_ns,
+                "exposed_nccl_ns": account.exposed_nccl_ns,
+                "graph_launch_count": visible.get(number, 0) + opaque.get(number, 0),
+                "opaque_graph_count": opaque.get(number, 0),
+                "exposed_is_upper_bound": opaque.get(number, 0) > 0,
+            }
+        )
+        wall = account.wall.total()
+        if wall != account.window_ns:
+            raise AssertionError(f"wall rows of GPU {gpu.key} sum to {wall} ns, its window is {account.window_ns} ns")
+    types = {"gpu": pl.String, "name": pl.String, "exposed_is_upper_bound": pl.Boolean}
+    return pl.DataFrame(rows, schema={key: types.get(key, pl.Int64) for key in rows[0]})
+
+
+def _overlapping(launches: pl.DataFrame, window: Window) -> dict[int, int]:
+    """Return how many graph launches of each GPU have to do with the window; of a whole report: all of them."""
+    if window.selector != "kernels":
+        near = launches.join(window.pieces, on="gpu", suffix="_piece")
+        touching = (pl.col("start_ns") < pl.col("end_ns_piece")) & (pl.col("end_ns") > pl.col("start_ns_piece"))
+        launches = near.filter(touching).unique(launches.columns)
+    return dict(launches.group_by("gpu").len().iter_rows())
+
+
+def _process_rows(part: Part) -> pl.DataFrame:
+    trace = part.trace
+    keys = [gpu.key for gpu in trace.gpus]
+    rows = [
+        (
+            keys[int(gpu)],
+            None if process is None else trace.processes[int(process)].pid,
+            device,
+            None if process is None else trace.processes[int(process)].rank,
+        )
+        for process, device, gpu in trace.slots.iter_rows()
+    ]
+    schema = {"gpu": pl.String, "process": pl.Int64, "device": pl.Int64, "rank": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _named(part: Part) -> pl.DataFrame:
+    """Gpu (key), name (text), category, family, rule, kernel_count, kernel_ns, max_ns."""
+    keys = [gpu.key for gpu in part.trace.gpus]
+    rows = [
+        (keys[int(gpu)], part.trace.names[int(name)], m.category, m.family, m.rule, count, ns, longest)
+        for gpu, name, count, ns, longest in part.names.iter_rows()
+        for m in (part.classes.match(name),)
+    ]
+    text = dict.fromkeys(("gpu", "name", "category", "family", "rule"), pl.String)
+    numbers = dict.fromkeys(("kernel_count", "kernel_ns", "max_ns"), pl.Int64)
+    return pl.DataFrame(rows, schema={**text, **numbers}, orient="row")
+
+
+def _summed(frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    return frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
+
+
+def _with_kernel_share(frame: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
+    """Add kernel_share: kernel time ÷ kernel time of all kernels of the same GPU."""
+    whole = gpus.select("gpu", pl.col("kernel_ns").alias("whole"))
+    share = pl.when(pl.col("whole") > 0).then(pl.col("kernel_ns") / pl.col("whole")).otherwise(0.0)
+    return frame.join(whole, on="gpu", how="left").with_columns(share.alias("kernel_share")).drop("whole")
+
+
+def _categories(parts: list[Part], gpus: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    per_gpu = _summed(names, ["gpu", "category"])
+    unions = pl.DataFrame(
+        [
+            (
+                gpu.key,
+                category,
+                account.category_ns(category),
+                account.wall[accounting.WALL_ROWS[i]],
+                account.window_ns,
+            )
+            for part in parts
+            for number, gpu in enumerate(part.trace.gpus)
+            for account in (part.accounts.get(number, Account()),)
+            for i, category in enumerate(ALL_CATEGORIES)
+        ],
+        schema={
+            "gpu": pl.String,
+            "category": pl.String,
+            "busy_ns": pl.Int64,
+            "wall_ns": pl.Int64,
+            "window_ns": pl.Int64,
+        },
+        orient="row",
+    )
+    per_gpu = per_gpu.join(unions.drop("window_ns"), on=["gpu", "category"], how="left")
+    measures = ["kernel_count", "kernel_ns", "busy_ns", "wall_ns"]
+    overall = per_gpu.group_by("category").agg(pl.col(measures).sum()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    every = pl.concat([per_gpu.select("gpu", "category", *measures), overall.select("gpu", "category", *measures)])
+    total = gpus.select(pl.lit(ALL_GPUS).alias("gpu"), pl.col("kernel_ns").sum(), pl.col("window_ns").sum())
+    wholes = pl.concat([gpus.select("gpu", "kernel_ns", "window_ns"), total.unique()])
+    shown = _with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
+    wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
+    longest = names.group_by("gpu", "category").agg(pl.col("max_ns").max())
+    overall_longest = (
+        longest.group_by("category").agg(pl.col("max_ns").max()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
+    )
+    longest = pl.concat([longest, overall_longest.select(longest.columns)])
+    joined = (
+        shown.with_columns(
+            wall_share.alias("wall_share"), (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns")
+        )
+        .join(_medians(parts), on=["gpu", "category"], how="left")
+        .join(longest, on=["gpu", "category"], how="left")
+        .select(
+            "gpu",
+            "category",
+            "kernel_count",
+            "kernel_ns",
+            "kernel_share",
+            "busy_ns",
+            "wall_ns",
+            "wall_share",
+            "mean_ns",
+            "median_ns",
+            "max_ns",
+        )
+    )
+    return _in_gpu_order(joined, gpus, ["kernel_ns", "category"], [True, False])
+
+
+def _medians(parts: list[Part]) -> pl.DataFrame:
+    """Return the median duration of each category, per GPU and over all: gpu, category, median_ns."""
+    lanes: list[pl.DataFrame] = []
+    for part in parts:
+        keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
+        found = part.medians.by(pl.col("group")).with_columns(unpacked("group", "gpu", "category"))
+        lanes.append(
+            found.select(keys.gather(found["gpu"]).alias("gpu"), "category", pl.col("median").alias("median_ns"))
+        )
+    together = Medians.merged([part.medians for part in parts]).by(pl.col("group") % (1 << LANE_BITS))
+    lanes.append(
+        together.select(
+            pl.lit(ALL_GPUS).alias("gpu"),
+            pl.col("group").cast(ID).alias("category"),
+            pl.col("median").alias("median_ns"),
+        )
+    )
+    for part in parts:
+        part.medians.close()
+    every = pl.concat(lanes)
+    return every.with_columns(pl.Series(ALL_CATEGORIES).gather(every["category"]).alias("category"))
+
+
+def _wall_rows(part: Part) -> pl.DataFrame:
+    """Return the rows that own time, and always ``idle``."""
+    rows = [
+        (gpu.key, row, account.wall[row], account.wall[row] / account.window_ns if account.window_ns else 0.0)
+        for number, gpu in enumerate(part.trace.gpus)
+        for account in (part.accounts.get(number, Account()),)
+        for row in accounting.WALL_ROWS
+        if account.wall[row] or row == accounting.IDLE
+    ]
+    schema = {"gpu": pl.String, "row": pl.String, "wall_ns": pl.Int64, "wall_share": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _range_rows(part: Part) -> pl.DataFrame:
+    """Return the report's range rows with keys and ids in the place of indices; equal paths become one row."""
+    owned = part.ranges
+    if owned is None:
+        raise AssertionError("ranges were not attributed")
+    keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
+    pids = pl.Series([process.pid for process in part.trace.processes], dtype=pl.Int64)
+    categories = pl.Series(ALL_CATEGORIES)
+    named = owned.with_columns(
+        keys.gather(owned["gpu"]).alias("gpu"),
+        pl.lit(part.trace.report, pl.Int64).alias("report"),
+        pids.gather(owned["process"]).alias("process"),
+        categories.gather(owned["category"]).alias("category"),
+    )
+    by = ["gpu", "report", "process", "kind", "via", "path", "domain", "category"]
+    order = {gpu.key: i for i, gpu in enumerate(part.trace.gpus)}
+    # Paths are compared as text, so that the order is one a reader can follow: by path, then by time.
+    written = pl.col("path").list.join("\x1f")
+    return (
+        _summed(named, by)
+        .select(*by, "kernel_count", "kernel_ns")
+        .sort(
+            pl.col("gpu").replace_strict(order, return_dtype=pl.Int64), pl.col("process"), pl.col("kind"), written,
+            pl.col("kernel_ns"), pl.col("category"), pl.col("via"), pl.col("domain"),
+            descending=[False, False, False, False, True, False, False, False], nulls_last=True,
+        )
+    )  # fmt: skip
+
+
+def _inclusive(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return kernel time inside each range name, at any depth: a kernel counts once a name."""
+    by = ["gpu", "report", "process", "range", "category"]
+    named = (
+        ranges.filter((pl.col("kind") == PUSH_POP) & pl.col("path").is_not_null())
+        .with_columns(pl.col("path").list.unique().alias("range"))
+        .explode("range")
+    )
+    return _summed(named, by).sort(
+        "report",
+        "gpu",
+        "process",
+        "kernel_ns",
+        "range",
+        "category",
+        descending=[False, False, False, True, False, False],
+    )
+
+
+def _kernel_rows(names: pl.DataFrame) -> pl.DataFrame:
+    by = ["name", "category", "family", "rule"]
+    totals = [pl.col("kernel_count").sum(), pl.col("kernel_ns").sum(), pl.col("max_ns").max()]
+    return (
+        names.group_by(by)
+        .agg(totals)
+        .with_columns((pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns"))
+        .select(*by, "kernel_count", "kernel_ns", "mean_ns", "max_ns")
+        .sort("kernel_ns", "name", descending=[True, False])
+    )
+
+
+def _unclassified(names: pl.DataFrame) -> list[ReportWarning]:
+    mine = _kernel_rows(names.filter(pl.col("category") == UNCLASSIFIED))
+    if mine.height == 0:
+        return []
+    count = int(mine["kernel_count"].sum())
+    shown = ", ".join(" ".join(name.split())[:60] for name in mine["name"].head(_UNCLASSIFIED_SHOWN))
+    return [warn("unclassified", count, f"{count} kernels of {mine.height} names, the longest-running {shown}")]
+
+
+def _in_gpu_order(frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:
+    order = {gpu: i for i, gpu in enumerate([*gpus["gpu"], ALL_GPUS])}
+    place = pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)
+    return frame.sort(place, *(pl.col(c) for c in then), descending=[False, *descending])
