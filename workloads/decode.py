@@ -335,8 +335,20 @@ def _delay(world: World, chosen: argparse.Namespace) -> Callable[[], None] | Non
     return lambda: torch.cuda._sleep(cycles)
 
 
-def _loop(world: World, annotator: Annotator, kind: str, count: int, once: Callable[[], None]) -> tuple[list[int], int]:
-    """Return the time of each step, and of all by the host's clock. Nothing synchronises in between."""
+def _durations(moments: list[Any]) -> list[int]:
+    """Return the nanoseconds from each moment to the next.
+
+    Not to be called inside a recording: Nsight Systems 2023.4 does not know CUDA 13's cudaEventElapsedTime,
+    and loses what it recorded around such a call.
+    """
+    return [b - a if isinstance(a, int) else elapsed_ns(a, b) for a, b in itertools.pairwise(moments)]
+
+
+def _loop(world: World, annotator: Annotator, kind: str, count: int, once: Callable[[], None]) -> tuple[list[Any], int]:
+    """Return the moments before, between and after the steps, and the time of all by the host's clock.
+
+    Moments are CUDA events on a GPU. Nothing synchronises in between.
+    """
     if count == 0:
         return [], 0
     world.barrier(f"{count} times {kind}")
@@ -352,9 +364,7 @@ def _loop(world: World, annotator: Annotator, kind: str, count: int, once: Calla
         moments.append(time.perf_counter_ns())
     world.synchronize()
     wall = time.perf_counter_ns() - moments[0]
-    if events:
-        return [elapsed_ns(a, b) for a, b in itertools.pairwise(events)], wall
-    return [b - a for a, b in itertools.pairwise(moments)], wall
+    return events or moments, wall
 
 
 def _capture(world: World, annotator: Annotator, decoder: Decoder) -> "torch.cuda.CUDAGraph | None":
@@ -378,7 +388,7 @@ def measure(
     for _ in range(chosen.warmup):
         decoder.step()
     world.synchronize()
-    found: list[tuple[str, bool, list[int], int]] = []
+    found: list[tuple[str, bool, list[Any], int]] = []
     graph = None
     with recording(world, annotator):
         if chosen.graph_steps:
@@ -398,9 +408,10 @@ def measure(
     # Before the process group goes: destroying it while a graph holds NCCL's work hangs.
     del graph, once
     preset, results = decoder.preset, []
-    for kind, recorded, samples, wall in found:
-        if not samples:
+    for kind, recorded, moments, wall in found:
+        if not moments:
             continue
+        samples = _durations(moments)
         slowest = Quantiles.of([max(every) for every in zip(*world.gather(samples), strict=True)])
         walls = world.gather(wall)
         results.append(
