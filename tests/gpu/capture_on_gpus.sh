@@ -6,8 +6,8 @@
 #   tests/gpu/capture_on_gpus.sh stage     # put what .carry holds where a later call finds it
 #   OUT=DIR tests/gpu/capture_on_gpus.sh   # run
 #
-# Needs python3 with torch, typer and rich. From .carry (or staged before): nsys-bundle.txz, which `.ci/get-nsys.sh DIR
-# nsys-bundle.txz` makes, and wheels of polars, polars-runtime-32, adbc-driver-manager, adbc-driver-sqlite, nvidia-ml-py,
+# Needs python3 with torch, typer and rich. From .carry (or staged before): an archive nsys*.txz, which
+# `.ci/get-nsys.sh DIR nsys.txz` makes, and wheels of polars, polars-runtime-32, adbc-driver-manager, adbc-driver-sqlite, nvidia-ml-py,
 # nvtx 0.2.11 and nvtx 0.2.14. nsys and polars are large; where they cannot be carried at once, stage one and carry the
 # other. Without polars everything is captured all the same: `k25trace doctor` then looks at databases.txz elsewhere.
 set -uo pipefail
@@ -27,7 +27,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out" "$work/site" "$work/nvtx-0.2.11" "$work/nvtx-0.2.14" "$work/runs"
 
-tar -C "$work" -xf "$staged"/nsys*.txz || exit 1
+archives=("$staged"/nsys*.txz)
+tar -C "$work" -xf "${archives[0]}" || exit 1
 for wheel in "$staged"/*.whl; do
     case ${wheel##*/} in
     nvtx-0.2.11-*) folder=$work/nvtx-0.2.11 ;;
