@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Captures a torchrun program with a real nsys on the GPUs that are here, as one should and then with each mistake, and
 # compares the check lists with what they ought to say. Results go to $OUT: summary.json, transcript.txt,
-# manifests.json, machine.json and scrubbed databases of two captures. About 4 minutes on two H200.
+# manifests.json, machine.json and databases.txz (scrubbed). A few minutes.
 #
 #   tests/gpu/capture_on_gpus.sh stage     # put what .carry holds where a later call finds it
 #   OUT=DIR tests/gpu/capture_on_gpus.sh   # run
 #
-# Needs python3 with torch, typer and rich. From .carry (or staged before): nsys-bundle.txz, which `.ci/get-nsys.sh DIR
-# nsys-bundle.txz` makes, and wheels of polars, polars-runtime-32, adbc-driver-manager, adbc-driver-sqlite, nvidia-ml-py,
-# nvtx 0.2.11 and nvtx 0.2.14. Both parts are large; where they cannot be carried at once, stage one and carry the other.
+# Needs python3 with torch, typer and rich. From .carry (or staged before): an archive nsys*.txz, which
+# `.ci/get-nsys.sh DIR nsys.txz` makes, and wheels of polars, polars-runtime-32, adbc-driver-manager, adbc-driver-sqlite, nvidia-ml-py,
+# nvtx 0.2.11 and nvtx 0.2.14. nsys and polars are large; where they cannot be carried at once, stage one and carry the
+# other. Without polars everything is captured all the same: `k25trace doctor` then looks at databases.txz elsewhere.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -26,7 +27,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out" "$work/site" "$work/nvtx-0.2.11" "$work/nvtx-0.2.14" "$work/runs"
 
-tar -C "$work" -xf "$staged"/nsys*.txz || exit 1
+archives=("$staged"/nsys*.txz)
+tar -C "$work" -xf "${archives[0]}" || exit 1
 for wheel in "$staged"/*.whl; do
     case ${wheel##*/} in
     nvtx-0.2.11-*) folder=$work/nvtx-0.2.11 ;;
@@ -87,9 +89,11 @@ capture no-capture-range "$ranks" --capture-range none -- --no-range
 capture range-never-opened "$ranks" -- --no-range
 PYTHONPATH=$work/nvtx-0.2.14:$work/site:$repository capture nvtx-0.2.14 "$ranks" --
 
-for name in good graph-before-range; do
-    "${k25trace[@]}" scrub "$work/runs/$name.sqlite" -o "$out/h200x$ranks-$name.sqlite" >>"$out/transcript.txt" 2>&1
+mkdir -p "$work/databases"
+for database in "$work"/runs/*.sqlite; do
+    "${k25trace[@]}" scrub "$database" -o "$work/databases/h200x$ranks-${database##*/}" >>"$out/transcript.txt" 2>&1
 done
+tar -C "$work" -I 'xz -T0 -6' -cf "$out/databases.txz" databases
 
 python3 - "$work" "$out" "$ranks" <<'PYTHON'
 import json
