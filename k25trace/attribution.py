@@ -412,5 +412,9 @@ def capture_moments(graph_nodes: pl.DataFrame) -> pl.DataFrame:
         if step.null_count() == step.len():
             break
         chain = chain.with_columns(pl.coalesce(step, pl.col("origin")).alias("origin"))
+    else:
+        # Chains this long, cycles among them, tell of no capture.
+        step = chain.join(origin, on=["process", "origin"], how="left", maintain_order="left")["next"]
+        chain = chain.with_columns(pl.when(step.is_null()).then("origin").alias("origin"))
     ends = nodes.select("process", pl.col("node").alias("origin"), "thread", "at_ns")
     return chain.join(ends, on=["process", "origin"], how="left", maintain_order="left").drop("origin")

@@ -77,7 +77,7 @@ class Medians:
             for places in picked
         ]
         both = found[0].join(found[1], on="group", suffix="_upper")
-        return both.select("group", ((pl.col("value") + pl.col("value_upper")) // 2).alias("median"))
+        return both.select("group", (pl.col("value") + (pl.col("value_upper") - pl.col("value")) // 2).alias("median"))
 
     def close(self) -> None:
         """Delete the temporary files."""

@@ -382,7 +382,7 @@ class _Report:
             node = row[2]
             following = self.nodes.get((process, node))
             if following is None:
-                break
+                return None  # the clone's own moment is not when anything was captured
             row = following
         return None if row is None else row[:2]
 

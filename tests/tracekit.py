@@ -1,4 +1,3 @@
-
 """Builds synthetic Nsight Systems exports (SQLite) with tiny numbers, for tests.
 
 `TraceBuilder` collects rows and `TraceBuilder.write` puts them into a file, so that the order of rows, the set of

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,16 @@ def status_of(manifest: dict[str, object], name: str) -> str:
     """The status of one line of a manifest's check list."""
     (found,) = [c["status"] for c in manifest["checks"] if c["name"] == name]  # type: ignore
     return found
+
+
+@pytest.fixture(autouse=True)
+def _one_nsys_at_a_time(request, tmp_path_factory) -> Iterator[None]:
+    """Let the tests that run the real nsys wait for each other: several at once starve on a small machine."""
+    if request.node.get_closest_marker("nsys") is None:
+        yield
+        return
+    # The base folder of all workers of one run is the parent of each worker's.
+    lock = tmp_path_factory.getbasetemp().parent / "nsys.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -130,13 +129,11 @@ def test_a_signal_stops_the_program_and_the_report_is_kept(nsys, programs, tmp_p
         text=True,
     )
     assert process.stdout.readline() == "up\n"
-    began = time.monotonic()
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 5
     assert f"stopping after {int(number)}\n" in out
     assert "passed to the program; nsys then finishes the report" in err
-    assert time.monotonic() - began < 40
     found = manifest(tmp_path / "s.k25.json")
     assert (found["exit"]["code"], found["exit"]["signals"]) == (5, [number])
     assert statuses(tmp_path / "s.k25.json")["NVTX per rank"] == "ok"
