@@ -6,6 +6,8 @@ The columns are those of SQLite, but ids are unsigned there: a globalTid with th
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
@@ -16,11 +18,20 @@ from k25trace.trace.source import CHUNK_ROWS, Col, Only
 _SUFFIX = ".parquet"
 
 
+_TEXT, _BYTES = bytes.fromhex("2500 4c1c"), bytes.fromhex("2528 4cdc")
+"""How a Parquet footer (Thrift's compact protocol) says that a column is text, and that it is bytes (BSON)."""
+
+
+class _NotText(Exception):
+    """A column that is declared as text holds bytes that are none."""
+
+
 class ParquetSource:
     """A parquetdir export. See `k25trace.trace.source.Source`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._undecoded: dict[str, bytes] = {}
         self._files = {file.stem: file for file in sorted(path.glob(f"*{_SUFFIX}"))}
         if not self._files:
             raise CannotAnswer(
@@ -37,13 +48,30 @@ class ParquetSource:
         self, table: str, columns: Sequence[Col], only: Only | None = None, chunk_rows: int = CHUNK_ROWS
     ) -> Iterator[pl.DataFrame]:
         """Stream columns of a table in row order (see `Source.scan`)."""
+        given = 0
+        try:
+            for chunk in self._scan(table, columns, only, chunk_rows):
+                yield chunk
+                given += 1
+        except _NotText:
+            # nsys writes bytes as they are into columns declared as text; read them as bytes from here on.
+            self._undecoded[table] = _without_text(self._files[table].read_bytes(), self._schema(table))
+            yield from islice(self._scan(table, columns, only, chunk_rows), given, None)
+
+    def _scan(self, table: str, columns: Sequence[Col], only: Only | None, chunk_rows: int) -> Iterator[pl.DataFrame]:
         present = self.tables.get(table)
         if present is None or (only is not None and only.column not in present):
             return
         found = [column for column in columns if column.name in present]
         absent = [pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present]
         schema = self._schema(table)
-        shown = [_as_asked(pl.col(column.name), schema[column.name], column).alias(column.name) for column in found]
+        undecoded = table in self._undecoded
+        shown = [
+            _as_asked(
+                pl.col(column.name), pl.Binary() if undecoded and column.kind == "text" else schema[column.name], column
+            ).alias(column.name)
+            for column in found
+        ]
         start = 0
         while True:
             rows = self._lazy(table).slice(start, chunk_rows)
@@ -72,7 +100,9 @@ class ParquetSource:
         return dict(pl.concat(frames).drop_nulls().iter_rows()) if frames else {}
 
     def _lazy(self, table: str) -> pl.LazyFrame:
-        return pl.scan_parquet(self._files[table])
+        if table not in self._undecoded:
+            return pl.scan_parquet(self._files[table])
+        return pl.scan_parquet(BytesIO(self._undecoded[table]))
 
     def _schema(self, table: str) -> dict[str, pl.DataType]:
         try:
@@ -87,19 +117,27 @@ class ParquetSource:
         try:
             return rows.collect()
         except (pl.exceptions.PolarsError, OSError) as error:
+            if "UTF-8" in str(error) and table not in self._undecoded:
+                raise _NotText from None
             raise self._unreadable(table, error) from None
 
     def _unreadable(self, table: str, error: Exception) -> UnreadableReport:
         said = " ".join(str(error).split())[:200]
-        if "UTF-8" in said or "utf8" in said.lower():
-            return UnreadableReport(
-                f"{self._files[table]}: holds text that is not UTF-8, which Parquet readers refuse",
-                "export the report as SQLite: nsys export --type sqlite REPORT.nsys-rep",
-            )
         return UnreadableReport(f"{self._files[table]}: damaged or truncated: {said}", "export the report again")
+
+
+def _without_text(file: bytes, schema: Mapping[str, pl.DataType]) -> bytes:
+    """Return a Parquet file whose text columns are declared as bytes: two bytes of the footer for each."""
+    length = int.from_bytes(file[-8:-4], "little")
+    footer = file[-8 - length : -8]
+    for name, dtype in schema.items():
+        if dtype == pl.String:
+            field = b"\x18" + bytes([len(name.encode())]) + name.encode()
+            footer = footer.replace(field + _TEXT, field + _BYTES)
+    return file[: -8 - length] + footer + file[-8:]
 
 
 def _as_asked(column: pl.Expr, stored: pl.DataType, asked: Col) -> pl.Expr:
     if asked.kind == "text":
-        return column.cast(pl.String).cast(pl.Binary)
+        return column if stored == pl.Binary else column.cast(pl.String).cast(pl.Binary)
     return column.reinterpret(signed=True) if stored == pl.UInt64 else column.cast(pl.Int64)

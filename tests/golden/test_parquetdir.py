@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from k25trace.errors import UnreadableReport
 from k25trace.trace import open_trace
 
 GOLDEN = Path(__file__).resolve().parent
@@ -71,10 +70,7 @@ def test_nsys_writes_bytes_that_are_not_utf8_into_a_text_column_as_they_are():
         pl.read_parquet(strings)
 
 
-NOT_TEXT = pytest.mark.xfail(raises=UnreadableReport, reason="polars refuses text that is not UTF-8")
-
-
-@pytest.mark.parametrize("pair", ["cpu_nvtx", pytest.param("cpu_bytes", marks=NOT_TEXT)])
+@pytest.mark.parametrize("pair", ["cpu_nvtx", "cpu_bytes"])
 def test_the_real_pair_opens_to_the_same_ranges(pair):
     columns = ["push_pop", "process", "thread", "start_ns", "end_ns", "closed", "name", "domain"]
     found = []
