@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from k25trace.cli.options import Force, Output, Reports, Rules
+from k25trace.cli.progress import working
 from k25trace.report.choices import By, Format, Request
 
 
@@ -65,15 +66,20 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
     """
     from k25trace.analysis import attribute as analyse
     from k25trace.classify import load_rules
+    from k25trace.report.files import check_free
     from k25trace.report.output import check_unclassified, write
+    from k25trace.report.text import printable
     from k25trace.units import parse_share
 
     most = parse_share(max_unclassified) if max_unclassified else None
     request = Request(by, output_format, per_gpu, inclusive, depth, top or None, verbose, header)
     ranges = request.needs_ranges or save is not None
     ruleset = load_rules(rules or [])
-    analysis = analyse(
-        list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset, ranges=ranges
-    )
+    for target in filter(None, (output, save)):
+        check_free(target, force=force)
+    with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
+        analysis = analyse(
+            list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset, ranges=ranges
+        )
     write(analysis, request, output, save, force=force)
     check_unclassified(analysis, most)

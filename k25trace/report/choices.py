@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from k25trace.errors import UsageError
+
 
 class By(StrEnum):
     """What a row is about."""
@@ -22,6 +24,22 @@ class Format(StrEnum):
     json = "json"
     csv = "csv"
     markdown = "markdown"
+
+
+def check_options(by: By, *, inclusive: bool, depth: int | None) -> None:
+    """Raise if options do not go with what a row is about.
+
+    Raises
+    ------
+    UsageError
+        They do not.
+    """
+    if inclusive and by is not By.range:
+        raise UsageError("--inclusive goes with --by range")
+    if depth is not None and by is not By.path:
+        raise UsageError("--depth goes with --by path")
+    if depth is not None and depth < 1:
+        raise UsageError("--depth counts from 1")
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,9 @@ class Request:
     top: int | None = 25
     verbose: bool = False
     header: bool = True
+
+    def __post_init__(self) -> None:
+        check_options(self.by, inclusive=self.inclusive, depth=self.depth)
 
     @property
     def needs_ranges(self) -> bool:

@@ -11,6 +11,24 @@ from typing import TextIO
 from k25trace.errors import K25TraceError, OutputExists
 
 
+def check_free(path: Path, *, force: bool) -> None:
+    """Raise if a file could not be written there: worth asking before the work whose result it is to hold.
+
+    Raises
+    ------
+    OutputExists
+        The target is there and ``force`` is not given.
+    K25TraceError
+        It is a folder, or its own folder is not there.
+    """
+    if path.is_dir():
+        raise K25TraceError(f"{path}: a folder")
+    if path.exists() and not force:
+        raise OutputExists(f"{path}: exists already", "name another file, or replace it with --force")
+    if not path.parent.is_dir():
+        raise K25TraceError(f"{path}: cannot be written: there is no folder {path.parent}")
+
+
 @contextmanager
 def replacing(path: Path, *, force: bool) -> Generator[Path, None, None]:
     """Give a temporary path beside the target, and rename it to the target when the block ends well.
@@ -22,10 +40,7 @@ def replacing(path: Path, *, force: bool) -> Generator[Path, None, None]:
     K25TraceError
         Its folder is not there or cannot be written.
     """
-    if path.exists() and not force:
-        raise OutputExists(f"{path}: exists already", "name another file, or replace it with --force")
-    if path.is_dir():
-        raise K25TraceError(f"{path}: a folder")
+    check_free(path, force=force)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:

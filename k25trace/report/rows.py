@@ -4,7 +4,7 @@ import polars as pl
 
 from k25trace.errors import UsageError
 from k25trace.ownership import PUSH_POP
-from k25trace.report.choices import By
+from k25trace.report.choices import By, check_options
 from k25trace.results import ALL_GPUS, Analysis
 from k25trace.taxonomy import ALL_CATEGORIES
 
@@ -39,12 +39,7 @@ def rows(
     UsageError
         An option that these rows do not know.
     """
-    if inclusive and by is not By.range:
-        raise UsageError("--inclusive goes with --by range")
-    if depth is not None and by is not By.path:
-        raise UsageError("--depth goes with --by path")
-    if depth is not None and depth < 1:
-        raise UsageError("--depth counts from 1")
+    check_options(by, inclusive=inclusive, depth=depth)
     if by is By.gpu:
         return analysis.gpus
     if by is By.kernel:

@@ -1,0 +1,18 @@
+"""A sign of life on a terminal while something takes long; nothing anywhere else."""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def working(on: str) -> Generator[None, None, None]:
+    """Show what is worked on, on standard error and only if that is a terminal, until the block ends."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(on)):
+        yield
