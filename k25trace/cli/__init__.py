@@ -8,6 +8,7 @@ import typer
 from k25trace import __version__
 from k25trace.cli import attribute, capture, doctor, export, query, rules, scrub
 from k25trace.errors import K25TraceError
+from k25trace.report.text import printable
 
 app = typer.Typer(
     name="k25trace",
@@ -44,9 +45,9 @@ def main() -> None:
     try:
         app()
     except K25TraceError as error:
-        sys.stderr.write(f"k25trace: {error.message}\n")
+        sys.stderr.write(f"k25trace: {printable(error.message)}\n")
         if error.hint:
-            sys.stderr.write(f"  {error.hint}\n")
+            sys.stderr.write(f"  {printable(error.hint)}\n")
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         # The reader of our output has seen enough (`| head`); what is still buffered has nowhere to go.

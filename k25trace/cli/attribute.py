@@ -75,8 +75,12 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
     request = Request(by, output_format, per_gpu, inclusive, depth, top or None, verbose, header)
     ranges = request.needs_ranges or save is not None
     ruleset = load_rules(rules or [])
-    for target in filter(None, (output, save)):
-        check_free(target, force=force)
+    for target, others in (
+        (output, [*reports, *(rules or []), *filter(None, [save])]),
+        (save, [*reports, *(rules or [])]),
+    ):
+        if target is not None:
+            check_free(target, force=force, never=others)
     with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
         analysis = analyse(
             list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset, ranges=ranges

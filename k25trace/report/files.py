@@ -3,24 +3,35 @@
 import os
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from k25trace.errors import K25TraceError, OutputExists
+from k25trace.errors import K25TraceError, OutputExists, UsageError
 
 
-def check_free(path: Path, *, force: bool) -> None:
+def check_free(path: Path, *, force: bool, never: Sequence[Path] = ()) -> None:
     """Raise if a file could not be written there: worth asking before the work whose result it is to hold.
+
+    Parameters
+    ----------
+    force
+        Whether a file that is there may be replaced.
+    never
+        Files that may not be, whatever ``force`` says: what is read, and what else is written.
 
     Raises
     ------
+    UsageError
+        It is one of ``never``.
     OutputExists
         The target is there and ``force`` is not given.
     K25TraceError
         It is a folder, or its own folder is not there.
     """
+    if any(path.resolve() == other.resolve() for other in never):
+        raise UsageError(f"{path}: is read or written by this command already", "name another file for the output")
     if path.is_dir():
         raise K25TraceError(f"{path}: a folder")
     if path.exists() and not force:

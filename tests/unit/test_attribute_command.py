@@ -59,3 +59,19 @@ def test_a_terminal_is_shown_what_is_read_and_a_file_is_not():
     assert "reading" in shown
     assert "reading" not in done.stdout
     assert attribute(TOY).stderr == ""
+
+
+@pytest.mark.parametrize("option", ["--output", "--save"])
+def test_a_report_is_never_written_over_even_with_force(tmp_path, option):
+    report = tmp_path / "report.sqlite"
+    report.write_bytes(TOY.read_bytes())
+    done = attribute(report, option, tmp_path / "." / "report.sqlite", "--force")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert report.read_bytes() == TOY.read_bytes()
+
+
+def test_what_a_name_does_to_a_terminal_does_not_come_through_messages(tmp_path):
+    done = attribute(tmp_path / "no\x1b[31msuch\nfile")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
