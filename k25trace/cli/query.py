@@ -120,7 +120,7 @@ def _metadata(catalog: Catalog, trace: str, output: Path | None, *, force: bool)
     from k25trace.trace.opening import open_sqlite
 
     found = metadata(Path(trace).stem, catalog, open_sqlite(trace).tables)
-    with text_output(output, force=force) as out:
+    with text_output(output, force=force, never=[Path(trace)]) as out:
         out.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -138,7 +138,7 @@ def _run(
     ruleset = load_rules(rules) if rules else None
     with prepared(path, catalog, rules=ruleset, time_limit_s=time_limit or None) as session:
         found = session.sql(sql or "") if chosen is None else session.run(chosen, values)
-        with text_output(output, force=force) as out:
+        with text_output(output, force=force, never=[path, *(rules or [])]) as out:
             if fmt is None:
                 render(found.columns, found, how, out)
             else:

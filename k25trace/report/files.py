@@ -41,17 +41,19 @@ def check_free(path: Path, *, force: bool, never: Sequence[Path] = ()) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, force: bool) -> Generator[Path, None, None]:
+def replacing(path: Path, *, force: bool, never: Sequence[Path] = ()) -> Generator[Path, None, None]:
     """Give a temporary path beside the target, and rename it to the target when the block ends well.
 
     Raises
     ------
+    UsageError
+        The target is one of ``never`` (see `check_free`).
     OutputExists
         The target is there and ``force`` is not given.
     K25TraceError
         Its folder is not there or cannot be written.
     """
-    check_free(path, force=force)
+    check_free(path, force=force, never=never)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
@@ -72,10 +74,13 @@ def replacing(path: Path, *, force: bool) -> Generator[Path, None, None]:
 
 
 @contextmanager
-def text_output(path: Path | None, *, force: bool) -> Generator[TextIO, None, None]:
+def text_output(path: Path | None, *, force: bool, never: Sequence[Path] = ()) -> Generator[TextIO, None, None]:
     """Give standard output, or a file that appears under its name when it is complete."""
     if path is None:
         yield sys.stdout
         return
-    with replacing(path, force=force) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
+    with (
+        replacing(path, force=force, never=never) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as out,
+    ):
         yield out

@@ -196,3 +196,12 @@ def test_a_query_without_rows_is_an_answer(run_in_process, tmp_path):
     t.kernel(MARLIN, 10, 5, launch=2)
     outcome = run_in_process("query", "duplicate_correlations", t.write(tmp_path / "t.sqlite"), "-f", "json")
     assert (outcome.code, json.loads(outcome.stdout)) == (0, [])
+
+
+@pytest.mark.parametrize("words", [["gpu_time"], ["--datasette"]])
+def test_a_report_is_never_written_over_even_with_force(tmp_path, run_in_process, words):
+    report = tmp_path / "report.sqlite"
+    report.write_bytes(Path(DECODE).read_bytes())
+    outcome = run_in_process("query", *words, str(report), "-o", str(report), "--force")
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome
+    assert report.read_bytes() == Path(DECODE).read_bytes()
