@@ -179,7 +179,6 @@ class Sweep:
             }
         )
         self._owners: dict[int, int] = {}
-        self._swept_until: int | None = None
 
     def add(self, intervals: pl.DataFrame) -> None:
         """Add intervals (gpu, start_ns, end_ns, part) that start at or after everything swept so far."""

@@ -146,7 +146,7 @@ def _analyse(
     if kernels is not None and selected is not None:
         kernels = kernels.with_columns(selected.alias("selected"))
     account = Tally(window, classes)
-    account.add(other_intervals(trace, found), window)
+    account.add(other_intervals(trace, found))
     if kernels is None:
         trace.release("copies")
         narrow = ("gpu", "name", "start_ns", "end_ns")

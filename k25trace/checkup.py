@@ -17,6 +17,7 @@ from k25trace.checks import Check, judged, missing, passed, unknown
 from k25trace.classify import load_rules
 from k25trace.nsys import NVTX_FOR_OLD_NSYS, nvtx_is_too_new
 from k25trace.replays import replays
+from k25trace.taxonomy import is_communication
 from k25trace.trace import Trace, open_trace
 from k25trace.trace.source import Col, decode, read
 from k25trace.trace.tables import DOMAIN_CREATE, NCCL_DOMAIN, NVTX_TABLE
@@ -305,7 +306,7 @@ def _collectives(seen: _Seen) -> Check:
     rules = load_rules()
     kernels = seen.trace.kernels
     distinct: list[int] = kernels["name"].unique().to_list()
-    names = [index for index in distinct if rules.classify(seen.trace.names[index]).category.startswith("comm.")]
+    names = [index for index in distinct if is_communication(rules.classify(seen.trace.names[index]).category)]
     found = dict(kernels.filter(pl.col("name").is_in(names)).group_by("gpu").len().iter_rows())
     if not kernels.height:
         return unknown(name, "no kernels")

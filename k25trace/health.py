@@ -10,7 +10,7 @@ import polars as pl
 from k25trace.nesting import nest
 from k25trace.replays import Replays, capture_in_progress
 from k25trace.trace import Trace
-from k25trace.trace.interning import ID
+from k25trace.trace.interning import ID, integers
 from k25trace.trace.keys import with_key
 from k25trace.trace.tables import api_kind
 from k25trace.warnings import ReportWarning, warn
@@ -61,8 +61,9 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
     are opaque replays), and calls within `END_SLACK_NS` of the end of the report.
     """
     calls = trace.calls("kernel_launch").filter(~pl.col("failed") & pl.col("correlation").is_not_null())
-    ends = [trace.duration_ns or 0, trace.survey["last_ns"].max() or 0, trace.launches["end_ns"].max() or 0]
-    end = trace.duration_ns if trace.duration_ns is not None else max(e for e in ends if isinstance(e, int))
+    end = trace.duration_ns
+    if end is None:
+        end = max([0, *integers(pl.concat([trace.survey["last_ns"], trace.launches["end_ns"]]).drop_nulls().top_k(1))])
     keyed = with_key(calls.filter(pl.col("start_ns") < end - END_SLACK_NS)).select("key", "thread", "start_ns")
     for operations in (trace.kernels, trace.unusable):
         keyed = keyed.join(with_key(operations.select("process", "correlation")), on="key", how="anti")

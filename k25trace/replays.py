@@ -5,6 +5,7 @@ A launch is *opaque* where the report holds no operation of it. Newer nsys recor
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 import polars as pl
 
@@ -64,14 +65,7 @@ def capture_in_progress(trace: Trace, instants: pl.DataFrame) -> pl.Series:
 
     Begin and end calls pair like brackets; of several captures in progress it is the one begun last.
     """
-    calls = pl.concat(
-        [
-            trace.calls(kind)
-            .filter(~pl.col("failed"))
-            .select("thread", pl.col("start_ns").alias("at_ns"), pl.lit(begins).alias("begins"))
-            for kind, begins in (("begin_capture", True), ("end_capture", False))
-        ]
-    ).sort("thread", "at_ns", maintain_order=True)
+    calls = trace.stream_captures
     begun: dict[int, list[int]] = {}
     in_progress: list[int | None] = []
     for thread, at, begins in calls.iter_rows():
@@ -91,11 +85,11 @@ def _may_run(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
     synchronizing = trace.calls("synchronize").select(
         "process", pl.col("start_ns").alias("at_ns"), pl.col("end_ns").alias("sign_ns")
     )
-    ends = [_next(asked, synchronizing, "process")]
-    for chunk in (trace.copies, trace.graph_traces, *trace.kernel_chunks()):
+    end = _next(asked, synchronizing, "process")
+    for chunk in chain((trace.copies, trace.graph_traces), trace.kernel_chunks()):
         begins = chunk.select("process", "gpu", pl.col("start_ns").alias("at_ns"), pl.col("start_ns").alias("sign_ns"))
-        ends.append(_next(asked, begins, ["process", "gpu"]))
-    end = pl.select(pl.min_horizontal(*ends)).to_series()
+        found = _next(asked, begins, ["process", "gpu"])
+        end = pl.select(pl.min_horizontal(end, found.alias("found"))).to_series()
     return asked.select(
         "gpu",
         pl.col("at_ns").alias("start_ns"),
@@ -106,11 +100,9 @@ def _may_run(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
 
 def _next(asked: pl.DataFrame, signs: pl.DataFrame, by: str | list[str]) -> pl.Series:
     """Return ``sign_ns`` of the first sign at or after each call's end, null without one."""
-    return (
-        asked.join_asof(signs.sort("at_ns"), on="at_ns", by=by, strategy="forward", check_sortedness=False)
-        .sort("call")["sign_ns"]
-        .rename(f"sign {id(signs)}")
-    )
+    return asked.join_asof(signs.sort("at_ns"), on="at_ns", by=by, strategy="forward", check_sortedness=False).sort(
+        "call"
+    )["sign_ns"]
 
 
 def _with_gpu(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:

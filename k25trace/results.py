@@ -14,6 +14,7 @@ from k25trace.tally import LANE_BITS, Classes, unpacked
 from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID
+from k25trace.trace.report import Process
 from k25trace.warnings import ReportWarning, warn
 
 ALL_GPUS = "all"
@@ -89,7 +90,7 @@ def combine(parts: list[Part], *, ranges: bool) -> Analysis:
     gpus = pl.concat([_gpu_rows(part) for part in parts])
     names = pl.concat([_named(part) for part in parts])
     categories = _categories(parts, gpus, names)
-    families = _with_kernel_share(_summed(names, ["gpu", "category", "family"]), gpus)
+    families = with_kernel_share(_summed(names, ["gpu", "category", "family"]), gpus)
     wall = pl.concat([_wall_rows(part) for part in parts])
     owned = pl.concat([_range_rows(part) for part in parts]) if ranges else None
     return Analysis(
@@ -186,15 +187,11 @@ def _overlapping(launches: pl.DataFrame, window: Window) -> dict[int, int]:
 
 def _process_rows(part: Part) -> pl.DataFrame:
     trace = part.trace
-    keys = [gpu.key for gpu in trace.gpus]
+    keys, processes = [gpu.key for gpu in trace.gpus], trace.processes
     rows = [
-        (
-            keys[int(gpu)],
-            None if process is None else trace.processes[int(process)].pid,
-            device,
-            None if process is None else trace.processes[int(process)].rank,
-        )
+        (keys[int(gpu)], known.pid, device, known.rank)
         for process, device, gpu in trace.slots.iter_rows()
+        for known in (Process(None, None) if process is None else processes[int(process)],)
     ]
     schema = {"gpu": pl.String, "process": pl.Int64, "device": pl.Int64, "rank": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
@@ -217,46 +214,44 @@ def _summed(frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     return frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
 
 
-def _with_kernel_share(frame: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
+def with_kernel_share(frame: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
     """Add kernel_share: kernel time ÷ kernel time of all kernels of the same GPU."""
     whole = gpus.select("gpu", pl.col("kernel_ns").alias("whole"))
-    share = pl.when(pl.col("whole") > 0).then(pl.col("kernel_ns") / pl.col("whole")).otherwise(0.0)
-    return frame.join(whole, on="gpu", how="left").with_columns(share.alias("kernel_share")).drop("whole")
+    joined = frame.join(whole, on="gpu", how="left", maintain_order="left")
+    return joined.with_columns(share("kernel_ns", "whole").alias("kernel_share")).drop("whole")
+
+
+def share(part: str, whole: str) -> pl.Expr:
+    """Return part ÷ whole, and 0 of nothing: a share is never NaN."""
+    return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole)).otherwise(0.0)
+
+
+def place_of(gpus: pl.DataFrame) -> pl.Expr:
+    """Return the place of a row's ``gpu`` in the order of `Analysis.gpus`; rows over all GPUs come last."""
+    order = {gpu: i for i, gpu in enumerate([*gpus["gpu"], ALL_GPUS])}
+    return pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)
 
 
 def _categories(parts: list[Part], gpus: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     per_gpu = _summed(names, ["gpu", "category"])
     unions = pl.DataFrame(
         [
-            (
-                gpu.key,
-                category,
-                account.category_ns(category),
-                account.wall[accounting.WALL_ROWS[i]],
-                account.window_ns,
-            )
+            (gpu.key, category, account.category_ns(category), account.wall[accounting.WALL_ROWS[i]])
             for part in parts
             for number, gpu in enumerate(part.trace.gpus)
             for account in (part.accounts.get(number, Account()),)
             for i, category in enumerate(ALL_CATEGORIES)
         ],
-        schema={
-            "gpu": pl.String,
-            "category": pl.String,
-            "busy_ns": pl.Int64,
-            "wall_ns": pl.Int64,
-            "window_ns": pl.Int64,
-        },
+        schema={"gpu": pl.String, "category": pl.String, "busy_ns": pl.Int64, "wall_ns": pl.Int64},
         orient="row",
     )
-    per_gpu = per_gpu.join(unions.drop("window_ns"), on=["gpu", "category"], how="left")
+    per_gpu = per_gpu.join(unions, on=["gpu", "category"], how="left")
     measures = ["kernel_count", "kernel_ns", "busy_ns", "wall_ns"]
     overall = per_gpu.group_by("category").agg(pl.col(measures).sum()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
     every = pl.concat([per_gpu.select("gpu", "category", *measures), overall.select("gpu", "category", *measures)])
     total = gpus.select(pl.lit(ALL_GPUS).alias("gpu"), pl.col("kernel_ns").sum(), pl.col("window_ns").sum())
     wholes = pl.concat([gpus.select("gpu", "kernel_ns", "window_ns"), total.unique()])
-    shown = _with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
-    wall_share = pl.when(pl.col("window_ns") > 0).then(pl.col("wall_ns") / pl.col("window_ns")).otherwise(0.0)
+    shown = with_kernel_share(every, wholes).join(wholes.select("gpu", "window_ns"), on="gpu", how="left")
     longest = names.group_by("gpu", "category").agg(pl.col("max_ns").max())
     overall_longest = (
         longest.group_by("category").agg(pl.col("max_ns").max()).with_columns(pl.lit(ALL_GPUS).alias("gpu"))
@@ -264,7 +259,8 @@ def _categories(parts: list[Part], gpus: pl.DataFrame, names: pl.DataFrame) -> p
     longest = pl.concat([longest, overall_longest.select(longest.columns)])
     joined = (
         shown.with_columns(
-            wall_share.alias("wall_share"), (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns")
+            share("wall_ns", "window_ns").alias("wall_share"),
+            (pl.col("kernel_ns") // pl.col("kernel_count")).alias("mean_ns"),
         )
         .join(_medians(parts), on=["gpu", "category"], how="left")
         .join(longest, on=["gpu", "category"], how="left")
@@ -391,6 +387,4 @@ def _unclassified(names: pl.DataFrame) -> list[ReportWarning]:
 
 
 def _in_gpu_order(frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:
-    order = {gpu: i for i, gpu in enumerate([*gpus["gpu"], ALL_GPUS])}
-    place = pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)
-    return frame.sort(place, *(pl.col(c) for c in then), descending=[False, *descending])
+    return frame.sort(place_of(gpus), *(pl.col(c) for c in then), descending=[False, *descending])

@@ -70,14 +70,12 @@ class Tally:
         self._classes = classes
         self._names: list[pl.DataFrame] = []
         self.medians = Medians()
-        self._others = pl.DataFrame()
         self.sweep = Sweep(window.pieces)
 
-    def add(self, others: pl.DataFrame, window: Window) -> None:
+    def add(self, others: pl.DataFrame) -> None:
         """Add intervals that are no kernels; all at once, before any kernel."""
-        first, last = window.start_ns, window.end_ns
-        self._others = others.with_columns(pl.col("start_ns", "end_ns").clip(first, last))
-        self.sweep.add(self._others)
+        first, last = self._window.start_ns, self._window.end_ns
+        self.sweep.add(others.with_columns(pl.col("start_ns", "end_ns").clip(first, last)))
 
     def chosen(self, kernels: pl.DataFrame) -> pl.DataFrame:
         """Return the selected kernels inside the window, clipped to it."""
@@ -130,7 +128,7 @@ def lane(*columns: str) -> pl.Expr:
 
 
 def unpacked(lane: str, *columns: str) -> list[pl.Expr]:
-    """Return the columns that `_lane` packed."""
+    """Return the columns that `lane` packed."""
     shifts = range(LANE_BITS * (len(columns) - 1), -1, -LANE_BITS)
     return [
         (pl.col(lane) // (1 << shift) % (1 << LANE_BITS)).cast(ID).alias(column)

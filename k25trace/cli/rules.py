@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from k25trace.classify import Explanation, Match, Rule, load_rules
+from k25trace.cli.options import Rules
 from k25trace.errors import UnreadableReport
 
 app = typer.Typer(no_args_is_help=True, help="List, explain, check and apply the classification rules.")
@@ -34,17 +35,12 @@ class ListFormat(StrEnum):
 _UNPRINTABLE = re.compile(r"[^ -~\u00a0-\U0010ffff]|[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _RULE_COLUMNS = ("id", "category", "family", "source")
 
-RulesOption = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", help="Rules of your own, read before the default ones; repeatable.", show_default=False),
-]
-ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print the rows.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the rows.")]
 
 
 @app.command("list")
 def list_rules(
-    rules: RulesOption = None,
+    rules: Rules = None,
     format_: Annotated[ListFormat, typer.Option("--format", help="How to print the rows.")] = ListFormat.table,
 ) -> None:
     """List the rules in the order in which they are tried.
@@ -63,7 +59,7 @@ def list_rules(
 @app.command()
 def explain(
     name: Annotated[str, typer.Argument(help="The kernel's name, as a tool prints it.")],
-    rules: RulesOption = None,
+    rules: Rules = None,
     format_: FormatOption = Format.table,
 ) -> None:
     """Say which rule decides about a kernel's name, and which others apply.
@@ -80,7 +76,7 @@ def explain(
 @app.command()
 def check(
     file: Annotated[Path, typer.Argument(help="A file of rules.", show_default=False)],
-    rules: RulesOption = None,
+    rules: Rules = None,
 ) -> None:
     """Check a file of rules: its grammar, its examples and its counterexamples.
 
@@ -96,7 +92,7 @@ def check(
 @app.command()
 def classify(
     file: Annotated[str, typer.Argument(help="One kernel name a line; - reads standard input.")],
-    rules: RulesOption = None,
+    rules: Rules = None,
     format_: FormatOption = Format.table,
     nul: Annotated[bool, typer.Option("-0", "--null", help="Names end in NUL instead of a newline.")] = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any, TextIO, cast
 
 import polars as pl
 
-from k25trace.results import Analysis
+from k25trace.results import ALL_GPUS, Analysis
 from k25trace.warnings import ReportWarning
 
 SCHEMA = "k25trace.attribution/1"
@@ -31,7 +31,7 @@ def build(analysis: Analysis) -> Document:
         document["ranges"] = _rows(analysis.ranges)
     if analysis.inclusive is not None:
         document["inclusive"] = _rows(analysis.inclusive)
-    kernels = analysis.kernels.select(pl.lit("all").alias("gpu"), pl.all())
+    kernels = analysis.kernels.select(pl.lit(ALL_GPUS).alias("gpu"), pl.all())
     return document | {"kernels": _rows(kernels), "warnings": [warning_row(w) for w in analysis.warnings]}
 
 

@@ -9,7 +9,7 @@ from k25trace.report.files import replacing, text_output
 from k25trace.report.header import facts, warnings
 from k25trace.report.rows import rows
 from k25trace.report.sections import sections
-from k25trace.results import Analysis
+from k25trace.results import ALL_GPUS, Analysis
 from k25trace.taxonomy import UNCLASSIFIED
 from k25trace.units import format_share
 
@@ -50,7 +50,7 @@ def check_unclassified(analysis: Analysis, most: float | None) -> None:
     """
     total = int(analysis.gpus["kernel_ns"].sum())
     mine = analysis.categories.filter(
-        (analysis.categories["gpu"] == "all") & (analysis.categories["category"] == UNCLASSIFIED)
+        (analysis.categories["gpu"] == ALL_GPUS) & (analysis.categories["category"] == UNCLASSIFIED)
     )
     share = int(mine["kernel_ns"].sum()) / total if total else 0.0
     if most is not None and share > most:

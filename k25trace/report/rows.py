@@ -5,7 +5,7 @@ import polars as pl
 from k25trace.errors import UsageError
 from k25trace.ownership import PUSH_POP
 from k25trace.report.choices import By, check_options
-from k25trace.results import ALL_GPUS, Analysis
+from k25trace.results import ALL_GPUS, Analysis, place_of, share, with_kernel_share
 from k25trace.taxonomy import ALL_CATEGORIES
 
 NO_RANGE = "(launched under no range)"
@@ -87,22 +87,22 @@ def _ranges(analysis: Analysis, by: By, *, per_gpu: bool, inclusive: bool, depth
         named = named.with_columns(
             pl.when(pl.col("range") == "").then(pl.lit(UNNAMED)).otherwise("range").alias("range")
         )
+    owner = [*(["gpu"] if per_gpu else []), *keys]
     mostly = (
-        named.group_by(*(["gpu"] if per_gpu else []), *keys, "category")
+        named.group_by(*owner, "category")
         .agg(pl.col("kernel_ns").sum())
         .sort("kernel_ns", "category", descending=[True, False])
-        .unique([*(["gpu"] if per_gpu else []), *keys], keep="first", maintain_order=True)
-        .select(*(["gpu"] if per_gpu else []), *keys, pl.col("category").alias("top_category"))
+        .unique(owner, keep="first", maintain_order=True)
+        .select(*owner, pl.col("category").alias("top_category"))
     )
     summed = _by_gpu_or_all(named, keys, analysis, per_gpu=per_gpu)
-    return summed.join(mostly, on=[*(["gpu"] if per_gpu else []), *keys], how="left", maintain_order="left")
+    return summed.join(mostly, on=owner, how="left", maintain_order="left")
 
 
 def _by_gpu_or_all(frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
     by = [*(["gpu"] if per_gpu else []), *keys]
     summed = frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
-    order = {gpu: i for i, gpu in enumerate(analysis.gpus["gpu"])}
-    place = [pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)] if per_gpu else []
+    place = [place_of(analysis.gpus)] if per_gpu else []
     ordered = summed.sort(*place, -pl.col("kernel_ns"), *keys)
     return _shared(ordered, analysis, per_gpu=per_gpu)
 
@@ -110,9 +110,6 @@ def _by_gpu_or_all(frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, 
 def _shared(frame: pl.DataFrame, analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
     """Add kernel_share: of the kernel time of the row's GPU, or of all."""
     if per_gpu:
-        whole = analysis.gpus.select("gpu", pl.col("kernel_ns").alias("whole"))
-        frame = frame.join(whole, on="gpu", how="left", maintain_order="left")
-    else:
-        frame = frame.with_columns(pl.lit(analysis.gpus["kernel_ns"].sum(), pl.Int64).alias("whole"))
-    share = pl.when(pl.col("whole") > 0).then(pl.col("kernel_ns") / pl.col("whole")).otherwise(0.0)
-    return frame.with_columns(share.alias("kernel_share")).drop("whole")
+        return with_kernel_share(frame, analysis.gpus)
+    whole = pl.lit(analysis.gpus["kernel_ns"].sum(), pl.Int64).alias("whole")
+    return frame.with_columns(whole).with_columns(share("kernel_ns", "whole").alias("kernel_share")).drop("whole")

@@ -244,8 +244,8 @@ class Trace:
     @cached_property
     def gpu_names(self) -> list[str | None]:
         """Product name of each of `gpus`, where the report tells."""
-        frame = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("cuDevice"), Col("name", "text")])
-        known = {id_: decode(name) for id_, _, name in frame.iter_rows() if name is not None and id_ is not None}
+        frame = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("name", "text")])
+        known = {id_: decode(name) for id_, name in frame.drop_nulls().iter_rows()}
         only = next(iter(known.values())) if len(set(known.values())) == 1 else None
         return [known.get(gpu.physical, only) if gpu.physical is not None else only for gpu in self.gpus]
 
@@ -264,6 +264,19 @@ class Trace:
         """Graph launch calls that did not fail: process, thread, start_ns, end_ns, correlation."""
         calls = self.calls("graph_launch").filter(~pl.col("failed"))
         return calls.select("process", "thread", "start_ns", "end_ns", "correlation")
+
+    @cached_property
+    def stream_captures(self) -> pl.DataFrame:
+        """Begin and end calls of stream captures that did not fail: thread, at_ns, begins.
+
+        Ordered by thread and time; at one instant begins come first.
+        """
+        calls = self.calls("begin_capture", "end_capture").filter(~pl.col("failed"))
+        begins = [tables.api_kind(self.names[name]) == "begin_capture" for name in integers(calls["name"])]
+        marked = calls.select(
+            "thread", pl.col("start_ns").alias("at_ns"), pl.Series("begins", begins, dtype=pl.Boolean)
+        )
+        return marked.sort("thread", "at_ns", "begins", descending=[False, False, True], maintain_order=True)
 
     @cached_property
     def replays(self) -> pl.DataFrame:
