@@ -170,13 +170,10 @@ class Sweep:
     def __init__(self, windows: pl.DataFrame) -> None:
         self._accounts: dict[int, Account] = {gpu: Account() for gpu in windows["gpu"].unique().sort().to_list()}
         self._waiting = windows.select("gpu", "start_ns", "end_ns", pl.lit(_WINDOW, pl.UInt8).alias("part"))
+        self._since: int | None = None
+        # Maximal intervals with several owners that reach the edge of what was swept: they may go on after it.
         self._open = pl.DataFrame(
-            schema={
-                "gpu": windows.schema["gpu"],
-                "start_ns": pl.Int64,
-                "end_ns": pl.Int64,
-                "owners": pl.Int64,
-            }
+            schema={"gpu": windows.schema["gpu"], "start_ns": pl.Int64, "end_ns": pl.Int64, "owners": pl.Int64}
         )
         self._owners: dict[int, int] = {}
 
@@ -200,37 +197,36 @@ class Sweep:
         segments = (
             occupancy(now, ["gpu"], "part").filter(pl.col("mask") & window != 0).with_columns(pl.col("mask") ^ window)
         )
-        self._count_masks(segments)
-        mine = segments.select("gpu", "start_ns", "end_ns", self._owner_codes(segments["mask"]))
-        joined = pl.concat([self._open, mine]).sort("gpu", "start_ns")
-        whole = runs(joined, by=["gpu"], of="owners")
-        if until_ns is None:
-            self._open = self._open.clear()
-        else:
-            # A run that reaches the edge of the slab may go on in the next one.
-            self._open = whole.filter(pl.col("end_ns") == until_ns)
-            whole = whole.filter(pl.col("end_ns") != until_ns)
-        self._hand_out(whole)
+        shared = self._count_masks(segments)
+        # What one row owns alone is known from the masks; where several do, the length of each maximal interval counts.
+        several = segments.filter(pl.col("mask").is_in(shared)) if shared else segments.clear()
+        codes = several["mask"].replace_strict(self._owners, return_dtype=pl.Int64).alias("owners")
+        whole = runs(several.select("gpu", "start_ns", "end_ns", codes), by=["gpu"], of="owners")
+        goes_on = pl.col("start_ns") == self._since if self._since is not None else pl.lit(value=False)
+        joined = pl.concat([self._open, whole.filter(goes_on)]).sort("gpu", "start_ns")
+        whole = pl.concat([runs(joined, by=["gpu"], of="owners"), whole.filter(~goes_on)])
+        self._since = until_ns
+        self._open = whole.filter(pl.col("end_ns") == until_ns) if until_ns is not None else whole.clear()
+        self._hand_out(whole.filter(pl.col("end_ns") != until_ns) if until_ns is not None else whole)
 
     def finish(self) -> dict[int, Account]:
         """Sweep the rest and return the account of each GPU."""
         self.advance(None)
+        for account in self._accounts.values():
+            for mask, ns in account.by_mask.items():
+                rows = owners(mask)
+                if len(rows) == 1:
+                    account.wall[rows[0]] += ns
         return self._accounts
 
-    def _count_masks(self, segments: pl.DataFrame) -> None:
+    def _count_masks(self, segments: pl.DataFrame) -> list[int]:
+        """Add up the time of each mask, and return those masks that several rows own."""
         spans = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
         for gpu, mask, ns in segments.group_by("gpu", "mask").agg(spans).iter_rows():
             self._accounts[gpu].by_mask[mask] += ns
-
-    def _owner_codes(self, masks: pl.Series) -> pl.Series:
-        """Return the owning rows of each mask as a mask over `WALL_ROWS`."""
-        distinct = masks.unique()
-        for mask in distinct.to_list():
             if mask not in self._owners:
                 self._owners[mask] = _mask(WALL_ROWS.index(row) for row in owners(mask))
-        codes = pl.Series("owners", [self._owners[m] for m in distinct.to_list()], dtype=pl.Int64)
-        mapping = pl.DataFrame([distinct.alias("mask"), codes])
-        return masks.to_frame("mask").join(mapping, on="mask", how="left", maintain_order="left")["owners"]
+        return [mask for mask, code in self._owners.items() if code.bit_count() > 1]
 
     def _hand_out(self, whole: pl.DataFrame) -> None:
         """Give each maximal interval to its owners: d // k to each of k, and one more to the first d % k."""

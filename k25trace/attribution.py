@@ -14,6 +14,7 @@ import polars as pl
 
 from k25trace.errors import CannotAnswer
 from k25trace.nesting import NO_STACK, Nesting, nest
+from k25trace.packing import Packing
 from k25trace.replays import capture_in_progress
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID, Interner, integers
@@ -156,17 +157,24 @@ class Attribution:
             nothing = pl.repeat(None, operations.height, dtype=pl.Int32, eager=True).alias("captured")
             eager = pl.repeat(value=False, n=operations.height, eager=True).alias("via_capture")
             return operations.hstack([nothing, launch_path.alias("path"), eager])
-        nodes = operations.select("process", pl.col("graph_node").alias("node"))
-        captured = nodes.join(self._captured_nodes, on=["process", "node"], how="left", maintain_order="left")[
-            "captured"
-        ]
+        captured = self._captured_in(operations)
         case = pl.DataFrame([launch_path, self._shared(operations).alias("shared"), captured])
-        cases = case.unique().drop_nulls("captured")
-        paths = [self._extended(*row) for row in cases.iter_rows()]
-        extended = cases.with_columns(pl.Series("path", paths, dtype=ID))
-        found = case.join(extended, on=case.columns, how="left", maintain_order="left")["path"]
+        packing = Packing.of([case], case.columns)
+        packed = packing.pack(case).alias("case")
+        distinct = packed.filter(captured.is_not_null()).unique()
+        paths = pl.Series("path", [self._extended(*row) for row in packing.unpack(distinct).iter_rows()], dtype=ID)
+        extended = pl.DataFrame([distinct, paths])
+        found = packed.to_frame().join(extended, on="case", how="left", maintain_order="left")["path"]
         path = found.fill_null(launch_path).alias("path")
         return operations.hstack([captured, path, (path != launch_path).alias("via_capture")])
+
+    def _captured_in(self, operations: pl.DataFrame) -> pl.Series:
+        """Return where the graph node of each operation was captured: index into `captures`, null for none."""
+        nodes = operations.select("process", pl.col("graph_node").alias("node"))
+        known = self._captured_nodes
+        packing = Packing.of([nodes, known], nodes.columns)
+        table = known.select(packing.pack(known).alias("key"), "captured")
+        return packing.pack(nodes).to_frame("key").join(table, on="key", how="left", maintain_order="left")["captured"]
 
     @cached_property
     def captures(self) -> list[tuple[int, ...]]:

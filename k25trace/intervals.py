@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from k25trace.packing import Packing
+
 BITS = 63
 """How many different parts `occupancy` can tell apart: the bits of a non-negative Int64."""
 
@@ -151,13 +153,10 @@ class _Axis:
 def _on_one_line(intervals: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFrame, _Axis]:
     """Return the non-empty intervals as positions on one axis (``start_ns``, ``end_ns``), and that axis."""
     frame = intervals.select(*by, "start_ns", "end_ns").filter(pl.col("end_ns") > pl.col("start_ns"))
-    keys = frame.select(by).unique().sort(by) if by else pl.DataFrame({"": [0]})
-    if keys.height > 1:
-        numbered = keys.with_row_index("code")
-        code = frame.select(by).join(numbered, on=list(by), how="left", maintain_order="left", nulls_equal=True)["code"]
-        code = code.cast(pl.Int64)
+    if by:
+        code, keys = Packing.of([frame], by).numbered(frame)
     else:
-        code = pl.repeat(0, frame.height, dtype=pl.Int64, eager=True)
+        code, keys = pl.repeat(0, frame.height, dtype=pl.Int64, eager=True), pl.DataFrame({"": [0]})
     start, end = frame["start_ns"], frame["end_ns"]
     origin = _as_int(start.min())
     shift = (_as_int(end.max()) - origin).bit_length()

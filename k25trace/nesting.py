@@ -89,9 +89,16 @@ def last_at(instants: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     ordered = changes.sort("at_ns", maintain_order=True)
     if not instants["at_ns"].null_count() and instants["at_ns"].is_sorted():
         return instants.join_asof(ordered, on="at_ns", by="thread", check_sortedness=False).select(said)
-    numbered = instants.select("thread", "at_ns").with_row_index("position")
-    found = numbered.drop_nulls().sort("at_ns").join_asof(ordered, on="at_ns", by="thread", check_sortedness=False)
-    return numbered.join(found.select("position", *said), on="position", how="left", maintain_order="left").select(said)
+    numbered = instants.select("thread", "at_ns").with_row_index("position").drop_nulls()
+    found = numbered.sort("at_ns").join_asof(ordered, on="at_ns", by="thread", check_sortedness=False)
+    return pl.DataFrame(
+        [
+            pl.repeat(None, instants.height, dtype=found.schema[c], eager=True)
+            .scatter(found["position"], found[c])
+            .alias(c)
+            for c in said
+        ]
+    )
 
 
 def nest(ranges: pl.DataFrame) -> Nesting:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from k25trace.errors import BudgetExceeded
-from k25trace.report import csv_, database, json_, markdown, table
+from k25trace.report import csv_, json_, markdown, table
 from k25trace.report.choices import Format, Request
 from k25trace.report.files import replacing, text_output
 from k25trace.report.header import facts, warnings
@@ -25,11 +25,13 @@ def write(analysis: Analysis, request: Request, output: Path | None, save: Path 
         Options that do not go together.
     """
     if save is not None:
+        from k25trace.report import database  # sqlite-utils and what it imports take longer to load than to use
+
         with replacing(save, force=force) as temporary:
             database.write(analysis, temporary)
     with text_output(output, force=force) as out:
         if request.output_format is Format.json:
-            json_.render(json_.build(analysis), out)
+            json_.render(json_.tables(analysis), out)
             return
         frame = rows(analysis, request.by, per_gpu=request.per_gpu, inclusive=request.inclusive, depth=request.depth)
         if request.output_format is Format.csv:

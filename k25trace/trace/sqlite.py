@@ -1,8 +1,9 @@
 """SQLite exports, read through ADBC without touching the file.
 
 ADBC hands over Arrow batches, so that no row becomes a Python object. Three of its habits shape this module:
-it types a column by the first rows it sees (hence a typed sentinel row first), it decodes text strictly (hence
-text is read as BLOB), and a result must be released before its statement.
+it types a column by the first rows it sees and takes nulls for integers (hence a typed sentinel row first where
+text is read), it decodes text strictly (hence text is read as BLOB), and a result must be released before its
+statement.
 """
 
 import sqlite3
@@ -72,19 +73,20 @@ class SqliteSource:
         chosen = "" if only is None else f" AND {_quoted(only.column)} IN ({','.join(map(str, only.values))})"
         found = [column for column in columns if column.name in present]
         absent = [pl.lit(None, column.dtype).alias(column.name) for column in columns if column.name not in present]
-        sentinel = ", ".join(["0 AS " + _ROW, *(f"{_zero(c)} AS {_quoted(c.name)}" for c in found)])
-        wanted = ", ".join(["rowid", *(_expression(c) for c in found)])
+        wanted = ", ".join(["rowid AS " + _ROW, *(f"{_expression(c)} AS {_quoted(c.name)}" for c in found)])
+        sentinel = None
+        if any(column.kind == "text" for column in found):
+            sentinel = ", ".join(["0 AS " + _ROW, *(f"{_zero(c)} AS {_quoted(c.name)}" for c in found)])
         after = -(1 << 63)
-        # ADBC's buffers double as they grow: with its sentinel, a chunk must not be one row over a power of two.
+        # ADBC's buffers double as they grow: with a sentinel, a chunk must not be one row over a power of two.
         most = max(1, chunk_rows - 1)
         with self._connected() as connection:
             while True:
-                frame = self._query(
-                    connection,
-                    f"SELECT {sentinel} UNION ALL SELECT * FROM (SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted
-                    f" WHERE rowid > {after}{chosen} ORDER BY rowid LIMIT {most})",
-                    most + 1,
-                ).slice(1)
+                rows = f"FROM {_quoted(table)} WHERE rowid > {after}{chosen} ORDER BY rowid LIMIT {most}"
+                sql = f"SELECT {wanted} {rows}"
+                if sentinel is not None:
+                    sql = f"SELECT {sentinel} UNION ALL SELECT * FROM ({sql})"  # noqa: S608 - quoted
+                frame = self._query(connection, sql, most + 1).slice(0 if sentinel is None else 1)
                 if frame.height == 0:
                     return
                 after = frame[_ROW][-1]

@@ -90,6 +90,15 @@ class Ids:
         self.text = Codes(pl.Binary(), lambda raw: [self.names.id(decode(value)) for value in raw], lock)
         self.process = Codes(pl.Int64(), lambda raw: [self.processes.id(process_of(v)) for v in raw], lock)
         self.thread = Codes(pl.Int64(), lambda raw: [self.threads.id(value) for value in raw], lock)
+        self._process_of_thread = Codes(pl.Int64(), self._processes_of, lock)
+
+    def thread_and_process(self, global_tid: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Return the integers of a column of globalTids, and those of the processes that the threads belong to."""
+        thread = self.thread.of(global_tid)
+        return thread.alias("thread"), self._process_of_thread.of(thread.cast(pl.Int64)).alias("process")
+
+    def _processes_of(self, threads: list[int]) -> list[int]:
+        return [self.processes.id(process_of(self.threads.values[thread])) for thread in threads]
 
     def _strings(self, raw: list[int]) -> list[int]:
         found = self._source.strings(raw)
@@ -206,9 +215,10 @@ def api_call_chunks(source: Source, ids: Ids, kinds: frozenset[str] | None = Non
         only = Only("nameId", frozenset(i for i, text in texts.items() if api_kind(decode(text)) in kinds))
     wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
     for chunk in source.scan(API_TABLE, [Col(c) for c in wanted], only):
+        thread, process = ids.thread_and_process(chunk["globalTid"])
         yield chunk.select(
-            ids.process.of(chunk["globalTid"]).alias("process"),
-            ids.thread.of(chunk["globalTid"]).alias("thread"),
+            process,
+            thread,
             *_CHUNK_TIME,
             _kept("correlationId").alias("correlation"),
             ids.string.of(chunk["nameId"]).alias("name"),
@@ -232,10 +242,11 @@ def nvtx_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
     unnamed = ids.names.id("")
     for chunk in source.scan(NVTX_TABLE, [*columns, Col("text", "text")]):
         texts = [ids.text.of(chunk["text"]), ids.string.of(chunk["textId"])]
+        thread, process = ids.thread_and_process(chunk["globalTid"])
         yield chunk.select(
             pl.col("eventType").alias("event_type"),
-            ids.process.of(chunk["globalTid"]).alias("process"),
-            ids.thread.of(chunk["globalTid"]).alias("thread"),
+            process,
+            thread,
             *_CHUNK_TIME,
             pl.coalesce(*texts, pl.lit(unnamed, ID)).alias("name"),
             pl.col("domainId").fill_null(0).alias("domain_id"),
@@ -246,9 +257,10 @@ def graph_nodes(source: Source, ids: Ids) -> pl.DataFrame:
     """Return the creations of graph nodes: process, thread, at_ns, node, original (null: made by capture)."""
     table = next((t for t in GRAPH_NODE_TABLES if "graphNodeId" in source.tables.get(t, frozenset())), "")
     frame = read(source, table, [Col(c) for c in ("start", "globalTid", "graphNodeId", "originalGraphNodeId")])
+    thread, process = ids.thread_and_process(frame["globalTid"])
     return frame.select(
-        ids.process.of(frame["globalTid"]).alias("process"),
-        ids.thread.of(frame["globalTid"]).alias("thread"),
+        process,
+        thread,
         pl.col("start").alias("at_ns"),
         pl.col("graphNodeId").alias("node"),
         pl.col("originalGraphNodeId").alias("original"),
