@@ -5,7 +5,8 @@ twice.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from k25trace import health
@@ -15,17 +16,20 @@ from k25trace.classify import RuleSet, load_rules
 from k25trace.errors import CannotAnswer, UsageError
 from k25trace.ordering import in_time_order
 from k25trace.ownership import owned
-from k25trace.replays import replays
+from k25trace.replays import Replays, replays
 from k25trace.results import Analysis, Part, combine
-from k25trace.selection import Bounds, kernel_window, select_range
-from k25trace.tally import Classes, Tally, other_intervals
+from k25trace.selection import Bounds, Window, kernel_window, select_range
+from k25trace.tally import Classes, Sums, Tally, other_intervals
 from k25trace.trace import Trace, open_trace
-from k25trace.warnings import in_order, warn
+from k25trace.warnings import ReportWarning, in_order, warn
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["Analysis", "attribute"]
+
+_TOGETHER_ROWS = 1 << 22
+"""Kernels up to which accounting and attribution run side by side; above, what both need at a time is too much."""
 
 
 def attribute(
@@ -120,55 +124,82 @@ def _analyse(
     *,
     ranges: bool,
 ) -> Part:
-    # The signs of loss come first: what they need for a while is given back before the kernels need as much.
-    warnings = health.incomplete_capture(trace)
-    found = replays(trace)
-    attribution = Attribution(trace, domains) if ranges or range_glob is not None else None
-    if attribution is not None:
-        warnings += [
-            *health.open_ranges(trace),
-            *health.launches_without_kernels(trace),
-            *health.stream_overlap(trace),
-        ]
-        _ = attribution.calls
-        trace.release("launches")
-        warnings += [
-            *health.unlaunched_kernels(attribution.kernels["launch_ns"].null_count()),
-            *health.uncaptured_kernels(attribution.uncaptured),
-        ]
-    selected: pl.Series | None = None
-    if attribution is not None and range_glob is not None:
-        window, selected = select_range(attribution, range_glob, bounds)
-    else:
-        window = kernel_window(trace, found, bounds)
     classes = Classes(rules, trace)
-    kernels = None if attribution is None else attribution.kernels
-    if kernels is not None and selected is not None:
-        kernels = kernels.with_columns(selected.alias("selected"))
-    account = Tally(window, classes)
-    account.add(other_intervals(trace, found))
-    if kernels is None:
-        trace.release("copies")
-        narrow = ("gpu", "name", "start_ns", "end_ns")
-        for slab, until in in_time_order(lambda: (c.select(narrow) for c in trace.kernel_chunks()), trace.kernel_order):
-            account.take(slab, until)
+    if ranges or range_glob is not None:
+        return _attributed(trace, bounds, range_glob, Attribution(trace, domains), classes, ranges=ranges)
+    # The signs of loss come first: what they need for a while is given back before the kernels need as much.
+    signs = health.incomplete_capture(trace)
+    found = replays(trace)
+    window = kernel_window(trace, found, bounds)
+    others = other_intervals(trace, found)
+    trace.release("copies")
+    narrow = ("gpu", "name", "start_ns", "end_ns")
+    slabs_of_time = in_time_order(lambda: (c.select(narrow) for c in trace.kernel_chunks()), trace.kernel_order)
+    sums = _accounted(window, classes, others, slabs_of_time)
+    return Part(trace, window, found, sums, None, classes, [*signs, *_admitted(trace, found)])
+
+
+def _attributed(
+    trace: Trace,
+    bounds: Bounds | None,
+    range_glob: str | None,
+    attribution: Attribution,
+    classes: Classes,
+    *,
+    ranges: bool,
+) -> Part:
+    """Analyse one report whose kernels are in memory, with their launches and ranges."""
+    found = replays(trace)
+    kernels = trace.kernels
+    if range_glob is None:
+        window = kernel_window(trace, found, bounds)
     else:
-        for slab, until in slabs(
-            kernels.select("gpu", "name", "start_ns", "end_ns", *(["selected"] if selected is not None else []))
-        ):
-            account.take(slab, until)
-    owners = None
-    if attribution is not None and kernels is not None and ranges:
-        owners = owned(attribution, account.chosen(kernels), classes)
-    warnings += [*trace.warnings, *health.opaque_replays(found)]
-    return Part(
-        trace,
-        window,
-        found,
-        account.sweep.finish(),
-        account.names,
-        account.medians,
-        owners,
-        classes,
-        warnings,
-    )
+        window, selected = select_range(attribution, range_glob, bounds)
+        kernels = kernels.with_columns(selected.alias("selected"))
+    others = other_intervals(trace, found)
+    timed = kernels.select("gpu", "name", "start_ns", "end_ns", *(c for c in kernels.columns if c == "selected"))
+    with ThreadPoolExecutor(1, thread_name_prefix="k25trace-account") as pool:
+        signs = pool.submit(_signs, trace)
+        account = pool.submit(_accounted, window, classes, others, slabs(timed))
+        if kernels.height > _TOGETHER_ROWS:
+            wait([account])
+        _ = attribution.calls
+        warnings = signs.result()
+        trace.release("launches")
+        warnings += health.unlaunched_kernels(attribution.kernels["launch_ns"].null_count())
+        warnings += health.uncaptured_kernels(attribution.uncaptured)
+        owners = None
+        if ranges:
+            owning = attribution.kernels.hstack(kernels.select(c for c in kernels.columns if c == "selected"))
+            owners = owned(attribution, window.chosen(owning), classes)
+        warnings += _admitted(trace, found)
+        return Part(trace, window, found, account.result(), owners, classes, warnings)
+
+
+def _signs(trace: Trace) -> list[ReportWarning]:
+    """Return what kernels, calls and ranges say of each other."""
+    return [
+        *health.incomplete_capture(trace),
+        *health.open_ranges(trace),
+        *health.launches_without_kernels(trace),
+        *health.stream_overlap(trace),
+    ]
+
+
+def _admitted(trace: Trace, found: Replays) -> list[ReportWarning]:
+    """Return what the report says of itself, and what its graph launches keep to themselves."""
+    return [*trace.warnings, *health.opaque_replays(found)]
+
+
+def _accounted(
+    window: Window,
+    classes: Classes,
+    others: "pl.DataFrame",
+    slabs_of_time: "Iterable[tuple[pl.DataFrame, int | None]]",
+) -> Sums:
+    """Return what kernels, which come in slabs of time, and other intervals add up to."""
+    account = Tally(window, classes)
+    account.add(others)
+    for slab, until in slabs_of_time:
+        account.take(slab, until)
+    return account.finish()

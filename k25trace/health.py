@@ -76,12 +76,16 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
 
 def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     """Warn of processes whose ranges go on while their API calls stop: nsys lost events, and exited 0."""
-    ranges = trace.range_spans
-    leaves = pl.concat([_innermost(part) for part in ranges.partition_by("process")] or [_innermost(ranges)])
+    parts = trace.range_spans.partition_by("process")
     trace.release("range_spans")
-    leaves = leaves.sort("thread", "start_ns")
-    if leaves.height == 0:
+    innermost: list[pl.DataFrame] = []
+    while parts:
+        innermost.append(_innermost(parts.pop()))
+    if not innermost:
         return []
+    leaves = pl.concat(innermost)
+    innermost.clear()
+    leaves = leaves.sort("thread", "start_ns")
     who_called_what = [pl.DataFrame(schema={"process": ID, "name": ID})]
 
     def noted() -> Iterator[pl.DataFrame]:

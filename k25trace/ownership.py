@@ -66,6 +66,7 @@ def _by_owner(kernels: pl.DataFrame, classes: Classes) -> pl.DataFrame:
 
 def _start_end(attribution: Attribution, kernels: pl.DataFrame, classes: Classes) -> Iterator[pl.DataFrame]:
     """Yield, per process, the rows of start/end ranges: a kernel once for each name open at its launch."""
+    kernels = kernels.select("process", "gpu", "name", "launch_ns", "start_ns", "end_ns")
     for ranges in attribution.owning.filter(~pl.col("push_pop")).partition_by("process", maintain_order=True):
         mine = kernels.filter((pl.col("process") == ranges["process"][0]) & pl.col("launch_ns").is_not_null())
         if mine.height:

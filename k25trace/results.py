@@ -10,7 +10,7 @@ from k25trace.medians import Medians
 from k25trace.ownership import PUSH_POP
 from k25trace.replays import Replays
 from k25trace.selection import Window
-from k25trace.tally import LANE_BITS, Classes, unpacked
+from k25trace.tally import LANE_BITS, Classes, Sums, unpacked
 from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID
@@ -77,11 +77,9 @@ class Part:
     trace: Trace
     window: Window
     replays: Replays
-    accounts: dict[int, Account]
-    names: pl.DataFrame
-    medians: Medians
+    sums: Sums
     ranges: pl.DataFrame | None
-    classes: "Classes"
+    classes: Classes
     warnings: list[ReportWarning]
 
 
@@ -137,7 +135,7 @@ def _window_row(part: Part) -> pl.DataFrame:
 def _gpu_rows(part: Part) -> pl.DataFrame:
     totals = {
         gpu: (count, ns)
-        for gpu, count, ns in part.names.group_by("gpu")
+        for gpu, count, ns in part.sums.names.group_by("gpu")
         .agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
         .iter_rows()
     }
@@ -145,7 +143,7 @@ def _gpu_rows(part: Part) -> pl.DataFrame:
     opaque = _overlapping(part.replays.opaque, part.window)
     rows: list[dict[str, object]] = []
     for number, gpu in enumerate(part.trace.gpus):
-        account = part.accounts.get(number, Account())
+        account = part.sums.accounts.get(number, Account())
         count, ns = totals.get(number, (0, 0))
         rows.append(
             {
@@ -202,7 +200,7 @@ def _named(part: Part) -> pl.DataFrame:
     keys = [gpu.key for gpu in part.trace.gpus]
     rows = [
         (keys[int(gpu)], part.trace.names[int(name)], m.category, m.family, m.rule, count, ns, longest)
-        for gpu, name, count, ns, longest in part.names.iter_rows()
+        for gpu, name, count, ns, longest in part.sums.names.iter_rows()
         for m in (part.classes.match(name),)
     ]
     text = dict.fromkeys(("gpu", "name", "category", "family", "rule"), pl.String)
@@ -239,7 +237,7 @@ def _categories(parts: list[Part], gpus: pl.DataFrame, names: pl.DataFrame) -> p
             (gpu.key, category, account.category_ns(category), account.wall[accounting.WALL_ROWS[i]])
             for part in parts
             for number, gpu in enumerate(part.trace.gpus)
-            for account in (part.accounts.get(number, Account()),)
+            for account in (part.sums.accounts.get(number, Account()),)
             for i, category in enumerate(ALL_CATEGORIES)
         ],
         schema={"gpu": pl.String, "category": pl.String, "busy_ns": pl.Int64, "wall_ns": pl.Int64},
@@ -286,11 +284,11 @@ def _medians(parts: list[Part]) -> pl.DataFrame:
     lanes: list[pl.DataFrame] = []
     for part in parts:
         keys = pl.Series([gpu.key for gpu in part.trace.gpus], dtype=pl.String)
-        found = part.medians.by(pl.col("group")).with_columns(unpacked("group", "gpu", "category"))
+        found = part.sums.medians.by(pl.col("group")).with_columns(unpacked("group", "gpu", "category"))
         lanes.append(
             found.select(keys.gather(found["gpu"]).alias("gpu"), "category", pl.col("median").alias("median_ns"))
         )
-    together = Medians.merged([part.medians for part in parts]).by(pl.col("group") % (1 << LANE_BITS))
+    together = Medians.merged([part.sums.medians for part in parts]).by(pl.col("group") % (1 << LANE_BITS))
     lanes.append(
         together.select(
             pl.lit(ALL_GPUS).alias("gpu"),
@@ -299,7 +297,7 @@ def _medians(parts: list[Part]) -> pl.DataFrame:
         )
     )
     for part in parts:
-        part.medians.close()
+        part.sums.medians.close()
     every = pl.concat(lanes)
     return every.with_columns(pl.Series(ALL_CATEGORIES).gather(every["category"]).alias("category"))
 
@@ -309,7 +307,7 @@ def _wall_rows(part: Part) -> pl.DataFrame:
     rows = [
         (gpu.key, row, account.wall[row], account.wall[row] / account.window_ns if account.window_ns else 0.0)
         for number, gpu in enumerate(part.trace.gpus)
-        for account in (part.accounts.get(number, Account()),)
+        for account in (part.sums.accounts.get(number, Account()),)
         for row in accounting.WALL_ROWS
         if account.wall[row] or row == accounting.IDLE
     ]

@@ -78,6 +78,18 @@ class Window:
         """First instant after every GPU's window."""
         return _int(self.pieces["end_ns"].max())
 
+    def chosen(self, kernels: pl.DataFrame) -> pl.DataFrame:
+        """Return the selected kernels (column ``selected``; without it all) inside the window, clipped to it."""
+        if "selected" in kernels.columns:
+            kernels = kernels.filter("selected")
+        if not self.cuts:
+            return kernels
+        first, last = self.start_ns, self.end_ns
+        inside = (pl.col("start_ns") < last) & ((pl.col("end_ns") > first) | (pl.col("start_ns") >= first))
+        return kernels.filter(inside).with_columns(
+            pl.col("start_ns").clip(lower_bound=first), pl.col("end_ns").clip(upper_bound=last)
+        )
+
 
 def kernel_window(trace: Trace, found: Replays, bounds: Bounds | None = None) -> Window:
     """Return the window from the first kernel to the last, over all GPUs, or the given bounds.

@@ -1,16 +1,18 @@
 """What one report adds up to: categories of its kernels, and counts, sums, medians and unions of their time."""
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from k25trace import accounting
-from k25trace.accounting import Sweep, kernel_part, outside_part, row_part
+from k25trace.accounting import Account, Sweep, kernel_part, outside_part, row_part
 from k25trace.classify import Match, RuleSet
 from k25trace.medians import Medians
 from k25trace.replays import Replays
 from k25trace.selection import Window
 from k25trace.taxonomy import ALL_CATEGORIES, is_nccl
 from k25trace.trace import Trace
-from k25trace.trace.interning import ID
+from k25trace.trace.interning import ID, integers
 
 LANE_BITS = 16
 """Bits of each column that `lane` packs."""
@@ -40,8 +42,9 @@ class Classes:
             "part": [kernel_part(m.category, nccl=is_nccl(m.family)) for m in matches],
             "outside": [outside_part(m.category, nccl=is_nccl(m.family)) for m in matches],
         }
-        table = pl.DataFrame({"name": distinct, **columns}, schema_overrides=dict.fromkeys(columns, pl.UInt8))
-        return names.to_frame("name").join(table, on="name", how="left", maintain_order="left").drop("name")
+        table = pl.repeat(None, max([0, *integers(distinct)]) + 1, dtype=pl.UInt8, eager=True)
+        found = {c: table.clone().scatter(distinct, pl.Series(v, dtype=pl.UInt8)) for c, v in columns.items()}
+        return pl.DataFrame([of_name.gather(names).alias(column) for column, of_name in found.items()])
 
 
 def other_intervals(trace: Trace, found: Replays) -> pl.DataFrame:
@@ -62,6 +65,25 @@ def other_intervals(trace: Trace, found: Replays) -> pl.DataFrame:
     return pl.concat([copies, opaque.filter(pl.col("gpu").is_not_null())])
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What kernels add up to.
+
+    Attributes
+    ----------
+    accounts
+        GPU (index) → its account.
+    names
+        gpu, name, kernel_count, kernel_ns, max_ns.
+    medians
+        Durations by `lane` of gpu and category.
+    """
+
+    accounts: dict[int, Account]
+    names: pl.DataFrame
+    medians: Medians
+
+
 class Tally:
     """Feeds kernels to a sweep, and adds up what needs no sweep: counts, sums, maxima, durations by value."""
 
@@ -69,25 +91,13 @@ class Tally:
         self._window = window
         self._classes = classes
         self._names: list[pl.DataFrame] = []
-        self.medians = Medians()
-        self.sweep = Sweep(window.pieces)
+        self._medians = Medians()
+        self._sweep = Sweep(window.pieces)
 
     def add(self, others: pl.DataFrame) -> None:
         """Add intervals that are no kernels; all at once, before any kernel."""
         first, last = self._window.start_ns, self._window.end_ns
-        self.sweep.add(others.with_columns(pl.col("start_ns", "end_ns").clip(first, last)))
-
-    def chosen(self, kernels: pl.DataFrame) -> pl.DataFrame:
-        """Return the selected kernels inside the window, clipped to it."""
-        if "selected" in kernels.columns:
-            kernels = kernels.filter("selected")
-        if not self._window.cuts:
-            return kernels
-        first, last = self._window.start_ns, self._window.end_ns
-        inside = (pl.col("start_ns") < last) & ((pl.col("end_ns") > first) | (pl.col("start_ns") >= first))
-        return kernels.filter(inside).with_columns(
-            pl.col("start_ns").clip(lower_bound=first), pl.col("end_ns").clip(upper_bound=last)
-        )
+        self._sweep.add(others.with_columns(pl.col("start_ns", "end_ns").clip(first, last)))
 
     def take(self, kernels: pl.DataFrame, until: int | None) -> None:
         """Account kernels (gpu, name, start_ns, end_ns[, selected]); all that start before ``until`` are in."""
@@ -95,11 +105,11 @@ class Tally:
         part = (
             pl.when("selected").then("part").otherwise("outside") if "selected" in kernels.columns else pl.col("part")
         )
-        self.sweep.add(classed.with_columns(part.alias("part")))
+        self._sweep.add(classed.with_columns(part.alias("part")))
         if until is not None:
-            self.sweep.advance(until)
+            self._sweep.advance(until)
         span = pl.col("end_ns") - pl.col("start_ns")
-        mine = self.chosen(classed).select("gpu", "name", "category", span.alias("duration_ns"))
+        mine = self._window.chosen(classed).select("gpu", "name", "category", span.alias("duration_ns"))
         self._names.append(
             mine.group_by("gpu", "name").agg(
                 pl.len().cast(pl.Int64).alias("kernel_count"),
@@ -107,16 +117,13 @@ class Tally:
                 pl.col("duration_ns").max().alias("max_ns"),
             )
         )
-        self.medians.add(mine.select(lane("gpu", "category").alias("group"), pl.col("duration_ns").alias("value")))
+        self._medians.add(mine.select(lane("gpu", "category").alias("group"), pl.col("duration_ns").alias("value")))
 
-    @property
-    def names(self) -> pl.DataFrame:
-        """gpu, name, kernel_count, kernel_ns, max_ns."""
-        return (
-            pl.concat(self._names)
-            .group_by("gpu", "name")
-            .agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum(), pl.col("max_ns").max())
-        )
+    def finish(self) -> Sums:
+        """Return what all kernels taken add up to."""
+        totals = [pl.col("kernel_count").sum(), pl.col("kernel_ns").sum(), pl.col("max_ns").max()]
+        names = pl.concat(self._names).group_by("gpu", "name").agg(totals)
+        return Sums(self._sweep.finish(), names, self._medians)
 
 
 def lane(*columns: str) -> pl.Expr:
