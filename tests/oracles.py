@@ -696,7 +696,7 @@ def _select(
                 continue
             if o.kind == "kernel":
                 selected.add(id(o))
-            replay = None if id(r) in at_launch or o.call is None else o.call.row
+            replay = None if id(r) in at_launch else (o.process, o.corr)  # the launch, recorded or not
             span = spans.setdefault((o.gpu, id(r), replay), [o.start, o.end])
             span[:] = min(span[0], o.start), max(span[1], o.end)
     return selected, {gpu: _merged((a, b) for (g, _, _), (a, b) in spans.items() if g == gpu) for gpu in gpus}
