@@ -13,28 +13,23 @@ from pathlib import Path
 import polars as pl
 
 from k25trace.ordering import Order
-from k25trace.trace import tables
+from k25trace.trace import nvtx, tables
 from k25trace.trace.gpus import Basis, Gpu, Slot, identify
 from k25trace.trace.interning import ID, integers
 from k25trace.trace.source import CHUNK_ROWS, Col, Source, decode, read
-from k25trace.trace.tables import (
-    DEFAULT_DOMAIN,
-    DOMAIN_CREATE,
-    FAR_FUTURE_NS,
-    NCCL_DOMAIN,
-    PUSH_POP,
-    START_END,
-)
+from k25trace.trace.survey import KERNEL_SCHEMA, LAUNCH, Survey, launches_found, survey, together
+from k25trace.trace.tables import FAR_FUTURE_NS, PUSH_POP
 from k25trace.warnings import ReportWarning, warn
 
 NEWEST_SCHEMA = (3, 28)
 """The newest export schema (major, minor) whose tables this package was checked against."""
 
-_RANK = re.compile(r"(?<![\w.-])rank=(\d{1,6})(?!\w)")
 _LOST = re.compile(
     r"\bdropp?ed\b|\blost\b|\bmissing\b|\bdiscarded\b|\boverflow|\bnot all\b|\bincomplete\b", re.IGNORECASE
 )
 _QUOTED_CHARACTERS = 300
+
+_NOTHING_LEFT_OUT = pl.DataFrame(schema={"process": ID, "correlation": pl.Int64})
 
 
 @dataclass(frozen=True)
@@ -43,15 +38,6 @@ class Process:
 
     pid: int | None
     rank: int | None
-
-
-@dataclass(frozen=True)
-class _Survey:
-    """What one pass over the kernels tells: who ran where, which graph launches are seen inside, in what order."""
-
-    slots: pl.DataFrame
-    replays: pl.DataFrame
-    order: Order
 
 
 class Trace:
@@ -191,31 +177,6 @@ class Trace:
             return self.ranges.filter("push_pop").sort("row").select(columns)
         return self._nvtx_in_passing[0]
 
-    def _ranges(self, events: pl.DataFrame) -> pl.DataFrame:
-        ranges = events.filter(pl.col("event_type").is_in([PUSH_POP, START_END]) & pl.col("process").is_not_null())
-        return (
-            ranges.join(self._domains(events), on=["process", "domain_id"], how="left", maintain_order="left")
-            .with_columns(
-                (pl.col("event_type") == PUSH_POP).alias("push_pop"),
-                pl.col("end_ns").is_not_null().alias("closed"),
-                pl.col("end_ns").fill_null(FAR_FUTURE_NS),
-            )
-            .select(
-                *(
-                    "row",
-                    "push_pop",
-                    "process",
-                    "thread",
-                    "start_ns",
-                    "end_ns",
-                    "closed",
-                    "name",
-                    "domain",
-                    "is_nccl",
-                )
-            )
-        )
-
     # ---- processes and GPUs
 
     @property
@@ -284,23 +245,12 @@ class Trace:
 
         One row for each GPU that a launch ran on.
         """
-        parts = [self._survey.replays, _found(self._raw_copies, self.graph_calls)]
-        return self._with_gpu(_together(parts, ["process", "correlation", "device"]))
+        parts = [self._survey.replays, launches_found(self._raw_copies, self.graph_calls)]
+        return self._with_gpu(together(parts, LAUNCH))
 
     @cached_property
-    def _survey(self) -> "_Survey":
-        """One pass over the kernels, which leaves nothing of them in memory where they are not loaded."""
-        empty = pl.DataFrame(schema=_SLOT_TIMES | _KERNEL_REST)
-        slots, replays, order = [_slots(empty)], [_found(empty, self.graph_calls)], Order()
-        for chunk in self._usable_chunks():
-            slots.append(_slots(chunk))
-            replays.append(_found(chunk, self.graph_calls))
-            order.see(chunk)
-        return _Survey(
-            _together(slots, ["process", "device"]),
-            _together(replays, ["process", "correlation", "device"]),
-            order,
-        )
+    def _survey(self) -> Survey:
+        return survey(self._usable_chunks(), self.graph_calls)
 
     def _usable_chunks(self) -> Iterator[pl.DataFrame]:
         if "_raw_kernels" in self.__dict__:
@@ -388,7 +338,7 @@ class Trace:
     def _raw_kernels(self) -> pl.DataFrame:
         chunks = list(self._read_kernels())
         if not chunks:
-            return pl.DataFrame(schema=_SLOT_TIMES | _KERNEL_REST)
+            return pl.DataFrame(schema=KERNEL_SCHEMA)
         kernels = pl.concat(chunks)
         del chunks
         return self._kept("kernels", kernels)
@@ -411,7 +361,7 @@ class Trace:
     def _nvtx(self) -> tuple[pl.DataFrame, dict[int, int]]:
         """The ranges, and the ranks that events tell; the events themselves are not kept."""
         events = tables.nvtx_events(self.source, self._ids)
-        return self._ranges(events), self._ranks(events)
+        return nvtx.ranges(events, self._ids), nvtx.ranks(events, self.names)
 
     @cached_property
     def _nvtx_in_passing(self) -> tuple[pl.DataFrame, dict[int, int]]:
@@ -424,43 +374,7 @@ class Trace:
             labels.append(chunk.select("process", "name").unique())
             open_ends = chunk.filter((pl.col("event_type") == PUSH_POP) & pl.col("process").is_not_null())
             spans.append(open_ends.select("process", "thread", "start_ns", pl.col("end_ns").fill_null(FAR_FUTURE_NS)))
-        return pl.concat(spans), self._ranks(pl.concat(labels)) if labels else {}
-
-    def _domains(self, events: pl.DataFrame) -> pl.DataFrame:
-        """process, domain_id → domain (name index), is_nccl. Domain ids are per process."""
-        created = (
-            events.filter(pl.col("event_type") == DOMAIN_CREATE)
-            .group_by("process", "domain_id", maintain_order=True)
-            .agg(pl.col("name").last().alias("domain"))
-        )
-        used = (
-            events.filter(pl.col("event_type").is_in([PUSH_POP, START_END]))
-            .group_by("process", "domain_id", maintain_order=True)
-            .agg(pl.col("name").unique())
-            .join(created, on=["process", "domain_id"], how="left", maintain_order="left")
-        )
-        rows: list[tuple[int, int, int, bool]] = []
-        for process, domain_id, members, domain in used.iter_rows():
-            if domain is not None:
-                text = self.names[int(domain)]
-            elif domain_id == 0:
-                text = DEFAULT_DOMAIN
-            elif all(self.names[int(name)].startswith("nccl") for name in members):
-                text = NCCL_DOMAIN
-            else:
-                text = f"domain {domain_id}"
-            rows.append((process, domain_id, self._ids.names.id(text), text == NCCL_DOMAIN))
-        schema = {"process": ID, "domain_id": pl.Int64, "domain": ID, "is_nccl": pl.Boolean}
-        return pl.DataFrame(rows, schema=schema, orient="row")
-
-    def _ranks(self, events: pl.DataFrame) -> dict[int, int]:
-        """Process → rank, where its NVTX events name exactly one."""
-        distinct = events.select("process", "name").unique().drop_nulls()
-        labelled = {i: m for i in integers(distinct["name"].unique()) if (m := _RANK.search(self.names[i]))}
-        ranks: dict[int, set[int]] = {}
-        for process, name in distinct.filter(pl.col("name").is_in(list(labelled))).iter_rows():
-            ranks.setdefault(process, set()).add(int(labelled[name][1]))
-        return {process: found.pop() for process, found in ranks.items() if len(found) == 1}
+        return pl.concat(spans), nvtx.ranks(pl.concat(labels), self.names) if labels else {}
 
     @cached_property
     def _identity(self) -> tuple[list[Gpu], Basis]:
@@ -509,31 +423,3 @@ class Trace:
             slots, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
         )
         return joined.select("process", "gpu", *rest)
-
-
-_SLOT_TIMES = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
-_NOTHING_LEFT_OUT = pl.DataFrame(schema={"process": ID, "correlation": pl.Int64})
-_KERNEL_REST = {"stream": pl.Int32, "correlation": pl.Int64, "name": ID, "graph_node": pl.Int64}
-
-
-def _slots(kernels: pl.DataFrame) -> pl.DataFrame:
-    return _spans(kernels, ["process", "device"])
-
-
-def _found(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the operations of these calls: process, correlation, device, kernel_count, first_ns, last_ns."""
-    keys = ["process", "correlation"]
-    return _spans(operations.join(calls, on=keys, how="semi"), [*keys, "device"])
-
-
-def _spans(operations: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    return operations.group_by(by).agg(
-        pl.len().cast(pl.Int64).alias("kernel_count"),
-        pl.col("start_ns").min().alias("first_ns"),
-        pl.col("end_ns").max().alias("last_ns"),
-    )
-
-
-def _together(parts: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
-    total = [pl.col("kernel_count").sum(), pl.col("first_ns").min(), pl.col("last_ns").max()]
-    return pl.concat(parts).group_by(by).agg(total).sort(by)
