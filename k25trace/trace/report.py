@@ -91,11 +91,11 @@ class Trace:
     def load(self) -> None:
         """Read kernels, API calls and ranges, the large tables side by side; frames load one by one without it."""
         _ = self._usable, self.source.tables
-        with ThreadPoolExecutor(2, thread_name_prefix="k25trace-load") as pool:
-            calls = pool.submit(lambda: self.launches)
+        with ThreadPoolExecutor(1, thread_name_prefix="k25trace-load") as pool:
+            others = pool.submit(lambda: (self.launches, self.ranges))
             _ = self._raw_kernels
-            calls.result()
-        _ = self.ranges, self.kernels
+            others.result()
+        _ = self.kernels
 
     # ---- frames
 
