@@ -285,6 +285,7 @@ def _prose(text: str) -> str:
 
 def _sql_type(column: Column) -> str:
     unit = f", {column.unit}" if column.unit else ""
+    unit += "" if column.least is None else f", at least {column.least}"
     return f"{column.type}{unit}" + (" or NULL" if column.nullable and not column.name.startswith(":") else "")
 
 

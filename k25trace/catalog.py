@@ -1,16 +1,13 @@
-"""The SQL library: find, parse and check the queries of ``queries/`` and of users' folders.
+"""The SQL library: find and parse the queries of ``queries/`` and of users' folders.
 
 One file is one SELECT is one name. The comment at its head is a contract (docs/reference/queries.md): what
-the query reads, its parameters, its columns, its order. `check` proves the contract on empty tables made from
-the header alone: SQLite's authorizer reports every column that the statement reads, and denies whatever is no
-read.
-Running them is the matter of `k25trace.prepared`; this module imports nothing heavy.
+the query reads, its parameters, its columns, its order. `k25trace.contract` proves it, `k25trace.prepared` runs
+the query; this module imports nothing heavy.
 """
 
 import difflib
 import re
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -24,9 +21,19 @@ CATALOGUE_TABLES: Mapping[str, tuple[str, ...]] = {
     "k25_kernel_names": ("name_id", "name", "category", "family", "is_communication", "is_nccl"),
     "k25_gpus": ("process", "pid", "rank", "device", "gpu", "gpu_index", "gpu_name"),
     "k25_call_kinds": ("name_id", "name", "kind"),
+    "k25_tables": ("name",),
 }
 """Tables that the catalogue fills in memory: kernel names with what the rules say of them, the GPU of every
-ordinal of every process, and what kind of call an API name is."""
+ordinal of every process, what kind of call an API name is, and which tables of nsys the report has."""
+
+RESERVED_PARAMS = frozenset({
+    "csv", "datasette", "fmt", "force", "format", "help", "list", "nl", "output", "queries", "rules", "sql", "table",
+    "time_limit", "tsv",
+})  # fmt: skip
+"""Names that no parameter may have: they are options of ``k25trace query`` itself."""
+
+BUILT_IN = "k25trace/queries/"
+"""How the files of this package are named in messages."""
 
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_count": "count", "_share": "share"}
 _KEYS = ("standalone", "requires", "param", "column", "order", "index", "oracle")
@@ -34,23 +41,22 @@ _REQUIRED = ("standalone", "requires", "column")
 _KEY = re.compile(r"-- ([a-z]+):[ \t]+(\S.*)")
 _TITLE = re.compile(r"-- (_?[a-z][a-z0-9_]*): (\S.*\.)")
 _TABLE = re.compile(r"(\w+)(\??)\(([^()]+)\)")
-_TYPED = re.compile(r"(\S+)\s+(INTEGER|REAL|TEXT)(\s+NULL)?(?:\s+\[(\w+)\])?\s+(\S.*)")
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
-_ROWID = "rowid"
-TABLE_FUNCTIONS = ("json_each", "json_tree")
-"""SQLite's own table-valued functions: what is read of them is an argument, no table."""
+_TYPED = re.compile(r"(\S+)\s+(INTEGER|REAL|TEXT)(\s+NULL)?(?:\s+\[(\w+)\])?(?:\s+>=\s*(-?\d+))?\s+(\S.*)")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column or parameter of a query: its name, type, unit (``""``: none) and meaning."""
+    """A column or parameter of a query: its name, type, unit (``""``: none) and meaning.
+
+    ``least`` is the least value that a parameter may have, or None.
+    """
 
     name: str
     type: Type
     nullable: bool
     unit: str
     meaning: str
+    least: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Requirement:
     table
         Its name.
     optional
-        Where the report lacks it, it is empty.
+        Where the report lacks it, or lacks what a step needs, it is empty.
     columns
         What is read of it; ``rowid`` is every table's own.
     optional_columns
@@ -120,9 +126,18 @@ class Query:
 
 @dataclass
 class Catalog:
-    """The queries of some folders, by name."""
+    """The queries of some folders, by name.
+
+    Attributes
+    ----------
+    queries
+        Name → query.
+    broken
+        Name → what is wrong with the file of that name in a user's folder. The others can be used.
+    """
 
     queries: dict[str, Query] = field(default_factory=dict[str, Query])
+    broken: dict[str, BadQuery] = field(default_factory=dict[str, BadQuery])
 
     def __iter__(self) -> Iterator[Query]:
         """Iterate over the queries in the order of their names, steps left out."""
@@ -133,9 +148,13 @@ class Catalog:
 
         Raises
         ------
+        BadQuery
+            Its file is broken.
         UsageError
             There is none.
         """
+        if name in self.broken:
+            raise self.broken[name]
         query = self.queries.get(name)
         if query is None or query.is_step:
             near = difflib.get_close_matches(name, [q.name for q in self], n=3)
@@ -144,11 +163,23 @@ class Catalog:
         return query
 
     def with_steps(self, roots: Iterable[str]) -> list[Query]:
-        """Return the steps among some tables, each after those that it reads itself."""
+        """Return the steps among some tables, each after those that it reads itself.
+
+        Raises
+        ------
+        BadQuery
+            A step is broken, is not there, or needs itself.
+        """
         found: dict[str, Query] = {}
 
         def visit(name: str, path: tuple[str, ...]) -> None:
+            if name in self.broken and name.startswith("_"):
+                raise self.broken[name]
             step = self.queries.get(name)
+            if step is None and name.startswith("_"):
+                raise BadQuery(
+                    f"requires {name}, and no step has that name", "its file has to be in a --queries folder"
+                )
             if step is None or not step.is_step or name in found:
                 return
             if name in path:
@@ -165,6 +196,9 @@ class Catalog:
 def find(folders: Sequence[Path] = ()) -> Catalog:
     """Return the built-in queries and those of users' folders.
 
+    A file in a user's folder that cannot be read, breaks the grammar, or has the name of another query leaves the
+    rest alone: it is among `Catalog.broken`.
+
     Parameters
     ----------
     folders
@@ -172,24 +206,23 @@ def find(folders: Sequence[Path] = ()) -> Catalog:
 
     Raises
     ------
-    BadQuery
-        A file breaks the grammar, or two files have one name.
     UsageError
         A folder is none.
     """
     catalog = Catalog()
     for resource in files("k25trace.queries").iterdir():
         if resource.name.endswith(".sql"):
-            _add(catalog, parse(resource.read_text(encoding="utf-8"), f"k25trace/queries/{resource.name}"))
+            _add(catalog, parse(resource.read_text(encoding="utf-8"), BUILT_IN + resource.name))
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"--queries {folder}: no such folder")
         for path in sorted(folder.glob("*.sql")):
             try:
-                text = path.read_text(encoding="utf-8")
+                _add(catalog, parse(path.read_text(encoding="utf-8"), str(path)))
             except (OSError, UnicodeDecodeError) as error:
-                raise BadQuery(f"{path}: cannot be read: {error}") from None
-            _add(catalog, parse(text, str(path)))
+                catalog.broken[path.stem] = BadQuery(f"{path}: cannot be read: {error}")
+            except BadQuery as error:
+                catalog.broken[path.stem] = error
     return catalog
 
 
@@ -222,7 +255,7 @@ def parse(text: str, file: str) -> Query:
     height = next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))
     header = _Header(lines[:height], file)
     sql = "\n".join(lines[height:]).strip()
-    if not sql.endswith(";") or not re.match(r"(SELECT|WITH)\b", sql):
+    if not sql.endswith(";") or not re.match(r"(?:SELECT|WITH)\b", sql, re.IGNORECASE):
         raise BadQuery(f"{file}:{height + 1}: no SELECT that ends with ; below the header")
     query = header.query(sql)
     stem = re.split(r"[/\\]", file)[-1].removesuffix(".sql")
@@ -284,10 +317,16 @@ class _Header:
             raise self._error(self._said["standalone"][0][0], f"not standalone: {private[0]} is no table of nsys")
         if not (standalone or private or self._name.startswith("_")):
             raise self._error(self._said["standalone"][0][0], "standalone: every table of it is one of nsys")
+        taken = next((p for p in params if p.name in RESERVED_PARAMS), None)
+        if taken is not None:
+            at = self._said["param"][params.index(taken)][0]
+            raise self._error(at, f"param: --{taken.name.replace('_', '-')} is an option of k25trace query itself")
         order = self._names("order", columns, with_direction=True) if "order" in self._said else ()
         indexes = tuple(self._names("index", columns, at) for at in range(len(self._said.get("index", []))))
         if indexes and not self._name.startswith("_"):
             raise self._error(self._said["index"][0][0], "an index is for steps, whose names begin with _")
+        if params and self._name.startswith("_") and not indexes:
+            raise self._error(self._said["param"][0][0], "a step with parameters is kept as a table: give it an index")
         return Query(
             name=self._name, summary=self._summary, doc="\n".join(self._doc).strip(), standalone=standalone,
             requires=tuple(requires), params=tuple(params), columns=tuple(columns), order=order,
@@ -324,17 +363,20 @@ class _Header:
     def _typed(self, index: int, said: str, *, column: bool) -> Column:
         key = "column" if column else "param"
         match = _TYPED.fullmatch(said)
-        form = "name TYPE [unit] meaning" if column else ":name TYPE [unit] meaning"
+        form = "name TYPE [unit] meaning" if column else ":name TYPE [unit] >=LEAST meaning"
         if match is None or not re.fullmatch(r"[a-z][a-z0-9_]*" if column else r":[a-z][a-z0-9_]*", match[1]):
             raise self._error(index, f"{key}: {said} is not of the form {form} (INTEGER, REAL or TEXT)")
         if not column and match[3]:
             raise self._error(index, f"param: {match[1]}: every parameter may be NULL, leave that out")
+        if match[5] and (column or match[2] == "TEXT"):
+            raise self._error(index, f"{key}: {match[1]}: a least value is for parameters that are numbers")
         name, unit = match[1].lstrip(":"), match[4] or ""
         wanted = next((u for suffix, u in _UNITS.items() if name.endswith(suffix)), "")
         if unit != wanted:
             raise self._error(index, f"{key}: {name} is in [{wanted}] by its name, not [{unit}]")
         kinds: dict[str, Type] = {"INTEGER": "INTEGER", "REAL": "REAL", "TEXT": "TEXT"}
-        return Column(name, kinds[match[2]], not column or match[3] is not None, unit, match[5])
+        return Column(name, kinds[match[2]], not column or match[3] is not None, unit, match[6],
+                      None if match[5] is None else int(match[5]))  # fmt: skip
 
     def _names(self, key: str, columns: list[Column], at: int = 0, *, with_direction: bool = False) -> tuple[str, ...]:
         index, said = self._said[key][at]
@@ -345,82 +387,3 @@ class _Header:
             if name not in known:
                 raise self._error(index, f"{key}: {name} is no column")
         return listed
-
-
-# ---- the contract
-
-
-def allow_reads_only(
-    read: Callable[[str, str, bool], None] = lambda _table, _column, _direct: None,
-) -> Callable[[int, str | None, str | None, str | None, str | None], int]:
-    """Return an authorizer for SQLite that denies all but reading.
-
-    Parameters
-    ----------
-    read
-        Called with table, column, and whether the statement reads it itself (and not through a view).
-    """
-
-    def authorize(action: int, first: str | None, second: str | None, _schema: str | None, view: str | None) -> int:
-        if action not in _ALLOWED:
-            return sqlite3.SQLITE_DENY
-        if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FORBIDDEN_FUNCTIONS:
-            return sqlite3.SQLITE_DENY
-        if action == sqlite3.SQLITE_READ and first:
-            read(first, second or "", view is None)
-        return sqlite3.SQLITE_OK
-
-    return authorize
-
-
-def load_table_functions(connection: sqlite3.Connection) -> None:
-    """Use each table-valued function once: SQLite declares it then, which the authorizer would deny later."""
-    for function in TABLE_FUNCTIONS:
-        connection.execute(f"SELECT 1 FROM {function}('[]')").fetchall()  # noqa: S608 - names of our own
-
-
-def check(query: Query) -> None:
-    """Prove that a query reads exactly what it declares, writes nothing, and returns the columns it names.
-
-    Raises
-    ------
-    BadQuery
-        It does not.
-    """
-    model = sqlite3.connect(":memory:")
-    try:
-        for requirement in query.requires:
-            columns = ", ".join(f'"{c}"' for c in requirement.columns if c != _ROWID) or "nothing"
-            model.execute(f'CREATE TABLE "{requirement.table}" ({columns})')
-        load_table_functions(model)
-        read: set[tuple[str, str]] = set()
-        model.set_authorizer(allow_reads_only(lambda table, column, _: read.add((table, column))))
-        cursor = model.execute(query.sql, {param.name: None for param in query.params})
-        returned = [column[0] for column in cursor.description or ()]
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        raise BadQuery(f"{query.file}: {error}", "the header declares what it may read and take") from None
-    finally:
-        model.close()
-    read = {(table, _ROWID if column == "ROWID" else column) for table, column in read
-            if column and table not in TABLE_FUNCTIONS}  # fmt: skip
-    declared = {(r.table, column) for r in query.requires for column in r.columns}
-    unread = sorted(declared - read)
-    if unread:
-        raise BadQuery(f"{query.file}: declares {unread[0][0]}({unread[0][1]}) and does not read it")
-    if returned != [column.name for column in query.columns]:
-        raise BadQuery(f"{query.file}: returns {', '.join(returned)}, not the columns of its header")
-    _check_tail(query)
-    unknown = sorted(set(re.findall(r":([a-z]\w*)", query.sql)) ^ {param.name for param in query.params})
-    if unknown:
-        raise BadQuery(f"{query.file}: parameter :{unknown[0]} is in the header alone, or in the SQL alone")
-
-
-def _check_tail(query: Query) -> None:
-    """Compare the last ``ORDER BY`` of the statement with the header's; steps have none to compare."""
-    if query.is_step:
-        return
-    tail = re.search(r"\bORDER BY\s+((?:(?!\bORDER BY\b)[^()])*);\Z", query.sql)
-    bare = re.sub(r'\b\w+\.|"', "", tail[1]) if tail else ""
-    said = tuple(" ".join(part.split()) for part in bare.split(",")) if tail else ()
-    if said != query.order:
-        raise BadQuery(f"{query.file}: ordered by {', '.join(said) or 'nothing'}, not by {', '.join(query.order)}")

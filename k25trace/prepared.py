@@ -7,6 +7,7 @@ of calls), steps (the files whose names begin with ``_``), and views that stand 
 version lacks or spells otherwise.
 """
 
+import itertools
 import re
 import sqlite3
 import time
@@ -15,24 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from k25trace.catalog import (
-    CATALOGUE_TABLES,
-    Catalog,
-    Query,
-    Requirement,
-    allow_reads_only,
-    check,
-    load_table_functions,
-)
+from k25trace.catalog import BUILT_IN, CATALOGUE_TABLES, Catalog, Query, Requirement
 from k25trace.classify import RuleSet, load_rules
-from k25trace.errors import BadQuery, BudgetExceeded, CannotAnswer, UsageError
+from k25trace.contract import ReadsOnly, check, interrupted, load_table_functions
+from k25trace.errors import BadQuery, BudgetExceeded, CannotAnswer
+from k25trace.parameters import Given, bound
+from k25trace.refusals import Asked, missing_column, missing_table, refusal
 from k25trace.taxonomy import is_communication, is_nccl
 from k25trace.trace import Trace
 from k25trace.trace.opening import open_sqlite
 from k25trace.trace.source import Source, decode
 from k25trace.trace.sqlite import SqliteSource
 from k25trace.trace.tables import GRAPH_NODE_TABLES, KERNEL_TABLE, api_kind, os_pid
-from k25trace.units import parse_ns
 
 Value = int | float | str | bytes | None
 Row = tuple[Value, ...]
@@ -44,21 +39,6 @@ _FETCHED_ROWS = 1000
 _WORD = re.compile(r"\w+")
 
 _INTEGERS = frozenset({"pid", "rank", "device", "gpu_index", "is_communication", "is_nccl"})
-
-_RECORDED_BY: tuple[tuple[str, str], ...] = (
-    (GRAPH_NODE_TABLES[0], "capture with --cuda-graph-trace=node a program that captures CUDA graphs"),
-    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "capture with --cuda-graph-trace=graph and nsys 2024 or newer"),
-    (
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        "capture with --trace=cuda a program that synchronises on what it started",
-    ),
-    ("CUPTI_ACTIVITY_KIND_MEM", "capture with --trace=cuda a program that copies or sets memory"),
-    ("CUPTI_ACTIVITY_KIND_", "capture with --trace=cuda,nvtx, and open the capture range around GPU work"),
-    ("NVTX_EVENTS", "capture with --trace=cuda,nvtx a program that has NVTX ranges"),
-    ("DIAGNOSTIC_EVENT", "capture and export with nsys 2024 or newer, which record what they lost"),
-    ("TARGET_INFO_", "capture with --trace=cuda, and export with nsys 2024 or newer"),
-)
-_ANALYSIS_TABLES = frozenset({"categories", "wall", "ranges", "gpus", "kernels", "families", "inclusive"})
 
 
 @contextmanager
@@ -96,6 +76,8 @@ class Session:
         self._rules = rules
         self._clock = _Clock(time_limit_s)
         self._made: set[str] = set()
+        self._values: dict[str, dict[str, Value]] = {}
+        self._empty: list[str] = []
         self._connection = source.connect()
         # Names may hold bytes that are no UTF-8; sorting and the steps stay out of the file system.
         self._connection.isolation_level = None
@@ -108,7 +90,7 @@ class Session:
         """Close the connection; what was made in memory goes with it."""
         self._connection.close()
 
-    def run(self, query: Query, values: Mapping[str, str | int | float | None] | None = None) -> "Rows":
+    def run(self, query: Query, values: Mapping[str, Given] | None = None) -> "Rows":
         """Run a query of the catalogue.
 
         Parameters
@@ -125,10 +107,11 @@ class Session:
         UsageError
             A parameter that it has not, or of another type.
         """
-        bound = _bound(query, values or {})
-        check(query)
-        self._make(query.requires, query.name)
-        return self._execute(query.sql, bound, query.file)
+        given = bound(query, values or {})
+        check(query, self._catalog.with_steps(r.table for r in query.requires))
+        built_in = query.file.startswith(BUILT_IN)
+        self._make(query.requires, query.name, given)
+        return self._execute(query.sql, given, query.name if built_in else query.file, built_in=built_in)
 
     def sql(self, statement: str) -> "Rows":
         """Run one SELECT of the user's; it may name tables of the report, of the catalogue, and steps.
@@ -137,70 +120,132 @@ class Session:
         ------
         BadQuery
             SQLite refuses it, or it would do something else than read.
+        CannotAnswer
+            The report lacks a table or column of nsys that it names.
         """
-        named = sorted(set(_WORD.findall(statement)))
+        try:
+            statement.encode()
+        except UnicodeEncodeError:
+            raise BadQuery("--sql: not UTF-8") from None
+        named = {word.lower() for word in _WORD.findall(statement)}
         steps = {*CATALOGUE_TABLES, *(name for name, q in self._catalog.queries.items() if q.is_step)}
-        self._make([Requirement(name, False, (), frozenset()) for name in named if name in steps], "--sql")
+        self._make([Requirement(name, False, (), frozenset()) for name in sorted(named & steps)], "--sql", {})
         return self._execute(statement, {}, "--sql")
 
-    def _execute(self, statement: str, values: Mapping[str, Value], what: str) -> "Rows":
-        self._connection.set_authorizer(allow_reads_only())
+    def _execute(self, statement: str, values: Mapping[str, Value], what: str, *, built_in: bool = False) -> "Rows":
+        guard = ReadsOnly()
+        self._connection.set_authorizer(guard)
         try:
             cursor = self._connection.execute(statement, dict(values))
         except (sqlite3.Error, sqlite3.Warning) as error:
-            raise self._explained(error, what) from None
+            raise self._explained(error, what, guard, statement, built_in=built_in) from None
         if cursor.description is None:
             raise BadQuery(f"{what}: no SELECT", "one statement that returns rows")
-        return Rows([column[0] for column in cursor.description], self._fetched(cursor, what))
+        rows = self._fetched(cursor, what, statement, built_in)
+        # The first rows at once: what fails early fails before anything is written.
+        first = list(itertools.islice(rows, 1))
+        return Rows([column[0] for column in cursor.description], itertools.chain(first, rows))
 
-    def _fetched(self, cursor: sqlite3.Cursor, what: str) -> Iterator[Row]:
+    def _fetched(self, cursor: sqlite3.Cursor, what: str, statement: str, built_in: bool) -> Iterator[Row]:
         while True:
             try:
                 rows = cursor.fetchmany(_FETCHED_ROWS)
             except sqlite3.Error as error:
-                raise self._explained(error, what) from None
+                raise self._explained(error, what, ReadsOnly(), statement, built_in=built_in) from None
             if not rows:
                 return
             yield from rows
 
-    def _explained(self, error: Exception, what: str) -> BaseException:
-        if self._clock.interrupted:
-            return KeyboardInterrupt()
-        if self._clock.expired:
+    def _explained(
+        self, error: Exception, what: str, guard: ReadsOnly, statement: str = "", *, built_in: bool = False
+    ) -> BaseException:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            # The clock alone interrupts; where its time is not up, Ctrl-C was pressed while it looked.
+            if not self._clock.expired:
+                return KeyboardInterrupt()
             return BudgetExceeded(
                 f"{what}: not finished after {self._clock.limit_s:g} s",
                 "give it more with --time-limit SECONDS",
             )
-        said = str(error)
-        if "not authorized" in said or "prohibited" in said:
-            return BadQuery(f"{what}: it would do something else than read ({said})", "only SELECT is allowed")
-        return BadQuery(f"{what}: {said}")
+        if interrupted(error, guard.denied):
+            return KeyboardInterrupt()
+        asked = Asked(what, self._source.path, self._source.tables, self._catalog, statement, built_in)
+        return refusal(error, asked, guard.denied)
 
     # ---- what stands beside the report
 
-    def _make(self, requires: Iterable[Requirement], what: str) -> None:
+    def _make(self, requires: Iterable[Requirement], what: str, values: Mapping[str, Value]) -> None:
         """Make what the requirements name and the report lacks, steps and all."""
         wanted = list(requires)
-        steps = self._catalog.with_steps(r.table for r in wanted)
+        self._refuse_if_nothing_is_there(wanted, what)
+        absent = [r for r in wanted if r.optional and self._is_step(r.table) and not self._can_make(r.table)]
+        steps = self._catalog.with_steps(r.table for r in wanted if r not in absent)
         everything = [*wanted, *(r for step in steps for r in step.requires)]
         self._connection.set_authorizer(None)
         try:
+            self._forget(steps, values)
             self._stand_in(everything, what)
             for table in sorted({r.table for r in everything} & CATALOGUE_TABLES.keys() - self._made):
                 self._fill(table)
+            for r in absent:
+                if r.table not in self._made:
+                    self._empty_view(r.table, r.columns)
             for step in steps:
                 if step.name not in self._made:
-                    check(step)
-                    self._step(step)
+                    check(step, self._catalog.with_steps(r.table for r in step.requires))
+                    self._step(step, values)
         except sqlite3.Error as error:
-            raise self._explained(error, what) from None
+            raise self._explained(error, what, ReadsOnly(), built_in=True) from None
 
-    def _step(self, step: Query) -> None:
+    def _is_step(self, name: str) -> bool:
+        query = self._catalog.queries.get(name)
+        return query is not None and query.is_step
+
+    def _refuse_if_nothing_is_there(self, requires: list[Requirement], what: str) -> None:
+        """Raise where every table of a query may be absent, and every one is."""
+        own = [r for r in requires if r.table not in CATALOGUE_TABLES]
+        if own and all(r.optional and not self._can_make(r.table) for r in own):
+            raise CannotAnswer(f"{self._source.path}: {what} finds none of the tables that it reads")
+
+    def _can_make(self, table: str) -> bool:
+        """Whether the report has a table, or all that a step needs."""
+        if not self._is_step(table):
+            return any(spelling in self._source.tables for spelling in _spellings(table))
+        try:
+            for step in self._catalog.with_steps([table]):
+                for r in step.requires:
+                    if r.table not in CATALOGUE_TABLES and not self._is_step(r.table) and not r.optional:
+                        self._actual(r.table, {c: c in r.optional_columns for c in r.columns}, table)
+        except CannotAnswer:
+            return False
+        return True
+
+    def _forget(self, steps: list[Query], values: Mapping[str, Value]) -> None:
+        """Drop what an earlier query could do without, and steps that other values of their parameters made."""
+        while self._empty:
+            name = self._empty.pop()
+            self._connection.execute(f'DROP VIEW temp."{name}"')
+            self._made.remove(name)
+        stale: list[str] = []
+        for step in steps:
+            given = {param.name: values.get(param.name) for param in step.params}
+            if any(r.table in stale for r in step.requires) or (given and self._values.get(step.name) != given):
+                stale.append(step.name)
+            if given:
+                self._values[step.name] = given
+        for name in reversed(stale):
+            if name in self._made:
+                kind = "TABLE" if self._catalog.queries[name].indexes else "VIEW"
+                self._connection.execute(f"DROP {kind} temp.{name}")
+                self._made.remove(name)
+
+    def _step(self, step: Query, values: Mapping[str, Value]) -> None:
         if step.indexes:
             # Declared types, because an index serves a comparison only where both sides have one affinity.
             columns = ", ".join(f"{column.name} {column.type}" for column in step.columns)
             self._connection.execute(f"CREATE TEMP TABLE {step.name} ({columns})")
-            self._connection.execute(f"INSERT INTO {step.name} {step.sql}")
+            given = {param.name: values.get(param.name) for param in step.params}
+            self._connection.execute(f"INSERT INTO {step.name} {step.sql}", given)
         else:
             self._connection.execute(f"CREATE TEMP VIEW {step.name} AS {step.sql}")
         for number, columns in enumerate(step.indexes):
@@ -225,23 +270,30 @@ class Session:
 
     def _stand_in_for(self, table: str, columns: dict[str, bool], what: str, *, may_lack: bool) -> None:
         tables = self._source.tables
-        actual = next((t for t in _spellings(table) if columns.keys() & tables.get(t, frozenset())), None)
-        if actual is None:
-            if not may_lack:
-                raise _missing(self._source.path, table, what, empty=table in tables)
-            listed = ", ".join(f'NULL AS "{column}"' for column in columns)
-            self._view(table, f"SELECT {listed} WHERE 0")
+        if may_lack and not any(columns.keys() & tables.get(t, frozenset()) for t in _spellings(table)):
+            self._empty_view(table, columns)
             return
+        actual = self._actual(table, columns, what)
         lacking = [c for c in columns if c not in tables[actual] and c != "rowid"]
-        needed = next((c for c in lacking if not columns[c]), None)
-        if needed is not None:
-            raise CannotAnswer(
-                f"{self._source.path}: {what} needs column {needed} of {table}, which this export lacks",
-                "export the report again with the nsys that recorded it, or a newer one",
-            )
         if lacking or actual != table:
             listed = ", ".join(["rowid AS rowid", "*", *(f'NULL AS "{column}"' for column in lacking)])
             self._view(table, f'SELECT {listed} FROM main."{actual}"')  # noqa: S608 - tables of the export
+
+    def _actual(self, table: str, columns: Mapping[str, bool], what: str) -> str:
+        """Return the name that a table has in the report; ``columns`` says which may be absent."""
+        tables = self._source.tables
+        actual = next((t for t in _spellings(table) if columns.keys() & tables.get(t, frozenset())), None)
+        if actual is None:
+            raise missing_table(self._source.path, table, what, empty=table in tables)
+        lacking = (c for c in columns if c not in tables[actual] and c != "rowid" and not columns[c])
+        needed = next(lacking, None)
+        if needed is not None:
+            raise missing_column(self._source.path, table, needed, what)
+        return actual
+
+    def _empty_view(self, name: str, columns: Iterable[str]) -> None:
+        self._view(name, _no_rows(columns))
+        self._empty.append(name)
 
     def _view(self, name: str, select: str) -> None:
         self._connection.execute(f'CREATE TEMP VIEW "{name}" AS {select}')
@@ -251,10 +303,13 @@ class Session:
 
     def _fill(self, table: str) -> None:
         columns = CATALOGUE_TABLES[table]
-        key = f"{columns[0]} INTEGER" + (" PRIMARY KEY" if columns[0] == "name_id" else "")
+        key = f"{columns[0]} {'TEXT' if columns[0] == 'name' else 'INTEGER'}"
+        key += " PRIMARY KEY" if columns[0] == "name_id" else ""
         rows: Iterable[Row]
         if table == "k25_kernel_names":
             rows = self._kernel_names()
+        elif table == "k25_tables":
+            rows = ((name,) for name in sorted(self._source.tables))
         elif table == "k25_call_kinds":
             texts = ((i, decode(raw)) for i, raw in self._source.strings_like("cu").items())
             rows = ((i, text, api_kind(text)) for i, text in texts)
@@ -311,51 +366,23 @@ class _Clock:
     """Stops a statement when its time is up, or when the user presses Ctrl-C.
 
     Python runs signal handlers between its own instructions only: without this, a long statement would not
-    hear of Ctrl-C until its first row.
+    hear of Ctrl-C until its first row. What a handler raises in here, SQLite takes for an answer to stop.
     """
 
     def __init__(self, limit_s: float | None) -> None:
         self.limit_s = limit_s or 0.0
         self._end = time.monotonic() + self.limit_s if limit_s else None
         self.expired = False
-        self.interrupted = False
 
     def tick(self) -> int:
-        try:
-            self.expired = self._end is not None and time.monotonic() > self._end
-        except KeyboardInterrupt:
-            self.interrupted = True
-        return int(self.expired or self.interrupted)
+        self.expired = self._end is not None and time.monotonic() > self._end
+        return int(self.expired)
+
+
+def _no_rows(columns: Iterable[str]) -> str:
+    listed = ", ".join(f'NULL AS "{column}"' for column in columns)
+    return f"SELECT {listed} WHERE 0"
 
 
 def _spellings(table: str) -> tuple[str, ...]:
     return GRAPH_NODE_TABLES if table == GRAPH_NODE_TABLES[0] else (table,)
-
-
-def _missing(path: Path, table: str, what: str, *, empty: bool) -> CannotAnswer:
-    how = next((hint for prefix, hint in _RECORDED_BY if table.startswith(prefix)), None)
-    if table in _ANALYSIS_TABLES:
-        how = "make a database of an analysis with: k25trace attribute REPORT --save analysis.db"
-    lacks = "has none of the columns it needs" if empty else "is not in it"
-    return CannotAnswer(f"{path}: {what} needs table {table}, which {lacks}", how)
-
-
-def _bound(query: Query, values: Mapping[str, str | int | float | None]) -> dict[str, Value]:
-    """Return every parameter's value, converted to its type."""
-    types = {param.name: param for param in query.params}
-    bound: dict[str, Value] = dict.fromkeys(types)
-    for name, value in values.items():
-        param = types.get(name)
-        if param is None:
-            known = ", ".join(f"--{p.replace('_', '-')}" for p in types) or "none"
-            raise UsageError(f"{query.name} has no parameter --{name.replace('_', '-')}", f"its parameters: {known}")
-        try:
-            if not isinstance(value, str) or param.type == "TEXT":
-                bound[name] = value
-            elif param.unit == "ns":
-                bound[name] = parse_ns(value)
-            else:
-                bound[name] = int(value) if param.type == "INTEGER" else float(value)
-        except ValueError:
-            raise UsageError(f"--{name.replace('_', '-')} {value}: no {param.type}") from None
-    return bound

@@ -9,7 +9,7 @@ _QUANTITY = re.compile(r"\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zµ]*)\s*")
 
 
 def parse_ns(text: str) -> int:
-    """Return the nanoseconds that a number with an optional unit names; without a unit it is nanoseconds.
+    """Return the whole nanoseconds that a number with an optional unit names; without a unit it is nanoseconds.
 
     Examples
     --------
@@ -23,8 +23,11 @@ def parse_ns(text: str) -> int:
     whole, _, fraction = match[1].lstrip("+-").partition(".")
     scale = _NS_PER[match[2] or "ns"]
     # In integers: 1.2 s is 1,200,000,000 ns, not the nearest float to it.
-    digits = fraction[:9]
-    return sign * (int(whole or 0) * scale + (int(digits) * scale // 10 ** len(digits) if digits else 0))
+    digits = fraction.rstrip("0")
+    part, rest = divmod(int(digits or 0) * scale, 10 ** len(digits))
+    if rest:
+        raise UsageError(f"{text!r} is no whole number of nanoseconds")
+    return sign * (int(whole or 0) * scale + part)
 
 
 def format_ns(ns: float) -> str:

@@ -1,9 +1,10 @@
 -- gpu_busy: Busy time of each device ordinal inside a window.
 --
 -- Busy time is the length of the union of all kernel intervals on a device, over every stream and process, clipped to
--- the window: kernels that run at once count once. Ordinals are taken for GPUs; where every process sees its own GPU
--- as ordinal 0, ask gpu_time. Kernels whose times cannot be true are left out: both 0, an end before the start, more
--- than 60 s outside the capture.
+-- the window: kernels that run at once count once. One ordinal is taken for one GPU. Where each process sees a GPU of
+-- its own as ordinal 0 (CUDA_VISIBLE_DEVICES set for each rank), they all are in one row, whose busy time is of no GPU:
+-- ask gpu_time instead. Kernels whose times cannot be true are left out: both 0, an end before the start, more than
+-- 60 s outside the capture.
 --
 -- standalone: yes
 -- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId)

@@ -6,7 +6,7 @@
 -- standalone: no
 -- requires: _operations(kind, gpu, start_ns, end_ns)
 -- requires: k25_gpus(gpu)
--- param: :min_gap_ns INTEGER [ns] shortest gap shown; default 1
+-- param: :min_gap_ns INTEGER [ns] >=0 shortest gap shown; default 1
 -- column: gpu TEXT the GPU
 -- column: start_ns INTEGER [ns] start of the gap
 -- column: end_ns INTEGER [ns] end of the gap

@@ -12,10 +12,10 @@
 --   registersPerThread, staticSharedMemory, dynamicSharedMemory)
 -- requires: StringIds(id, value)
 -- requires: ANALYSIS_DETAILS(duration)
--- param: :threads_per_sm INTEGER threads that fit on a multiprocessor; default 2048
--- param: :blocks_per_sm INTEGER blocks that fit on a multiprocessor; default 32
--- param: :registers_per_sm INTEGER registers of a multiprocessor; default 65536
--- param: :shared_per_sm_bytes INTEGER [bytes] shared memory of a multiprocessor; default 233472
+-- param: :threads_per_sm INTEGER >=1 threads that fit on a multiprocessor; default 2048
+-- param: :blocks_per_sm INTEGER >=1 blocks that fit on a multiprocessor; default 32
+-- param: :registers_per_sm INTEGER >=1 registers of a multiprocessor; default 65536
+-- param: :shared_per_sm_bytes INTEGER [bytes] >=1 shared memory of a multiprocessor; default 233472
 -- column: name TEXT demangled name
 -- column: threads_per_block INTEGER threads of a block
 -- column: grid_blocks INTEGER blocks of the largest grid

@@ -7,10 +7,9 @@
 -- In memory: tables of API calls, of ranges and of states, each with an index.
 --
 -- standalone: no
--- requires: _kernels(process, gpu, correlation, start_ns, end_ns, name)
--- requires: _ranges(range_row, is_push_pop, process, start_ns, name, domain)
--- requires: _states(state, thread, at_ns, stack)
--- requires: _calls(process, correlation, thread, start_ns)
+-- requires: _launched(gpu, name, start_ns, end_ns, state)
+-- requires: _step_states(state, range_row)
+-- requires: _steps(range_row, pid, step, name)
 -- param: :step TEXT pattern (GLOB) of the names of the step ranges; default *step*
 -- column: pid INTEGER operating system's process id
 -- column: step INTEGER number of the step
@@ -22,75 +21,15 @@
 -- column: last_ns INTEGER [ns] its end
 -- order: pid, step, gpu
 WITH
-  asked AS (
-    SELECT coalesce(nullif(:step, ''), '*step*') AS step
-  ),
-
-  steps AS MATERIALIZED (
+  inside AS MATERIALIZED (
     SELECT
-      r.range_row,
-      r.process,
-      r.name,
-      r.start_ns
-    FROM _ranges AS r
-    CROSS JOIN asked AS a
-    WHERE r.is_push_pop AND r.domain <> 'NCCL' AND r.name GLOB a.step
-  ),
-
-  placed AS (
-    SELECT
+      s.range_row,
       k.gpu,
       k.name,
       k.start_ns,
-      k.end_ns,
-      (
-        SELECT s.state
-        FROM _states AS s
-        WHERE s.thread = c.thread AND s.at_ns <= c.start_ns
-        ORDER BY s.at_ns DESC, s.state DESC
-        LIMIT 1
-      ) AS state
-    FROM _kernels AS k
-    INNER JOIN _calls AS c ON k.process = c.process AND k.correlation = c.correlation
-  ),
-
-  -- The step of a state is the outermost range of its stack that is one.
-  step_of AS MATERIALIZED (
-    SELECT
-      s.state,
-      t.range_row,
-      min(j.key) AS place
-    FROM _states AS s
-    INNER JOIN json_each('[' || replace(trim(s.stack, '/'), '/', ',') || ']') AS j
-    INNER JOIN steps AS t ON j.value = t.range_row
-    GROUP BY s.state
-  ),
-
-  used AS (
-    SELECT DISTINCT range_row
-    FROM step_of
-  ),
-
-  numbered AS MATERIALIZED (
-    SELECT
-      t.range_row,
-      t.process,
-      t.name,
-      t.start_ns,
-      row_number() OVER (PARTITION BY t.process ORDER BY t.start_ns, t.range_row) AS step
-    FROM steps AS t
-    INNER JOIN used AS u ON t.range_row = u.range_row
-  ),
-
-  inside AS MATERIALIZED (
-    SELECT
-      o.range_row,
-      p.gpu,
-      p.name,
-      p.start_ns,
-      p.end_ns
-    FROM placed AS p
-    INNER JOIN step_of AS o ON p.state = o.state
+      k.end_ns
+    FROM _launched AS k
+    INNER JOIN _step_states AS s ON k.state = s.state
   ),
 
   bounds AS MATERIALIZED (
@@ -117,7 +56,7 @@ WITH
     GROUP BY b.range_row, b.gpu
   )
 SELECT
-  (n.process >> 24) & 16777215 AS pid,
+  n.pid,
   n.step,
   n.name,
   e.gpu,
@@ -126,5 +65,5 @@ SELECT
   e.last_kernel,
   e.last_ns
 FROM edges AS e
-INNER JOIN numbered AS n ON e.range_row = n.range_row
+INNER JOIN _steps AS n ON e.range_row = n.range_row
 ORDER BY pid, step, gpu;

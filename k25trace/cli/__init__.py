@@ -18,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("attribute")(attribute.attribute)
-app.command("query", context_settings=query.CONTEXT)(query.query)
+app.command("query", cls=query.QueryCommand, context_settings=query.CONTEXT)(query.query)
 # What follows the program's name is the program's.
 app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
 app.command("export")(export.export)

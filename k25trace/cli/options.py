@@ -1,9 +1,12 @@
 """Options that several verbs share: one spelling, one help text."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from k25trace.errors import UsageError
 
 Reports = Annotated[
     list[Path],
@@ -35,3 +38,16 @@ NsysPath = Annotated[
         help="The nsys to use. Default: that of K25TRACE_NSYS, else the first on PATH.",
     ),
 ]
+
+
+def seconds(option: str, value: float | None) -> float | None:
+    """Return a length of time as it was given.
+
+    Raises
+    ------
+    UsageError
+        It is below 0, infinite or no number.
+    """
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise UsageError(f"{option} {value:g}: not a number of seconds")
+    return value

@@ -59,12 +59,20 @@ def metadata(database: str, queries: Iterable[Query], tables: Mapping[str, Colle
 
 
 def _described(doc: str, columns: Sequence[Column], params: Sequence[Column]) -> str:
-    said = [f":{p.name}: {p.meaning}" for p in params] + [f"{c.name}: {c.meaning}" for c in columns]
+    said = [f":{p.name}: {p.meaning}{_plain(p)}" for p in params] + [f"{c.name}: {c.meaning}" for c in columns]
     return "; ".join([" ".join(doc.split()), *said])
 
 
+def _plain(param: Column) -> str:
+    """Say what Datasette, which hands text over as it is, cannot check."""
+    unit = {"ns": " of nanoseconds"}.get(param.unit, "")
+    least = "" if param.least is None else f", at least {param.least}"
+    return "" if param.type == "TEXT" else f" (a plain number{unit}, without a unit{least})"
+
+
 def _type(column: Column) -> str:
-    return column.type + (f" [{column.unit}]" if column.unit else "")
+    least = "" if column.least is None else f" >={column.least}"
+    return column.type + (f" [{column.unit}]" if column.unit else "") + least
 
 
 def _query(query: Query) -> dict[str, Any]:
@@ -81,7 +89,7 @@ def _query(query: Query) -> dict[str, Any]:
             }
             for r in query.requires
         ],
-        "params": [_column(param) for param in query.params],
+        "params": [{**_column(param), "least": param.least} for param in query.params],
         "columns": [_column(column) for column in query.columns],
         "order": list(query.order),
         "oracle": query.oracle or None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -12,8 +13,10 @@ import pytest
 from querykit import CATALOG, GOLDENS, HERE, NAMES, rows
 from tracekit import MARLIN, TraceBuilder
 
-from k25trace.catalog import check, find, parse
+from k25trace.catalog import find, parse
+from k25trace.contract import check
 from k25trace.errors import BadQuery, CannotAnswer, UsageError
+from k25trace.parameters import bound
 from k25trace.prepared import prepared
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +51,7 @@ def test_there_are_queries_enough():
 @pytest.mark.parametrize("name", sorted(CATALOG.queries))
 def test_a_query_reads_what_it_declares_and_returns_what_it_names(name):
     query = CATALOG.queries[name]
-    check(query)
+    check(query, CATALOG.with_steps(r.table for r in query.requires))
     assert all(column.meaning for column in (*query.columns, *query.params))
 
 
@@ -81,6 +84,9 @@ BROKEN = {
     "key": ("-- order: kernel_ns DESC, device", "-- sorted: kernel_ns", 11, "unknown key"),
     "place": ("-- column: device", "-- requires: T(x)\n-- column: device", 9, "requires after param"),
     "prose": ("-- order:", "-- so to say\n-- order:", 11, "neither a key nor"),
+    "reserved": (":least_ns INTEGER [ns]", ":format TEXT", 8, "--format is an option of k25trace query"),
+    "least_of_text": (":least_ns INTEGER [ns]", ":least TEXT >=1", 8, "parameters that are numbers"),
+    "least_of_column": ("device INTEGER ordinal", "device INTEGER >=0 ordinal", 9, "parameters that are numbers"),
     "no_select": ("SELECT", "UPDATE", 12, "no SELECT"),
     "no_end": ("device;", "device", 12, "no SELECT that ends with ;"),
 }
@@ -260,11 +266,170 @@ def test_queries_of_ones_own(tmp_path):
             session.run(catalog.get("mine"), {"least_ns": "soon"})
 
 
-def test_a_name_that_is_taken_is_an_error(tmp_path):
+def test_a_name_that_is_taken_is_an_error_of_that_file_alone(tmp_path):
     text = (FOLDER / "gpu_busy.sql").read_text(encoding="utf-8")
     (tmp_path / "gpu_busy.sql").write_text(text, encoding="utf-8")
+    catalog = find([tmp_path])
+    assert catalog.get("kernel_sum").summary
     with pytest.raises(BadQuery, match="already in"):
-        find([tmp_path])
+        catalog.get("gpu_busy")
+
+
+def test_a_broken_file_leaves_the_others_alone(tmp_path):
+    (tmp_path / "mine.sql").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "broken.sql").write_text("SELECT 1;", encoding="utf-8")
+    (tmp_path / "binary.sql").write_bytes(b"\xff\xfe")
+    (tmp_path / "folder.sql").mkdir()
+    catalog = find([tmp_path])
+    assert sorted(catalog.broken) == ["binary", "broken", "folder"]
+    assert catalog.get("mine").summary == "Kernels by device."
+    for name in catalog.broken:
+        with pytest.raises(BadQuery, match=f"{name}.sql"):
+            catalog.get(name)
+
+
+def test_lower_case_is_sql_too(tmp_path):
+    text = GOOD.replace("SELECT", "select").replace("ORDER BY kernel_ns DESC", "order by kernel_ns desc")
+    check(parse(text, "mine.sql"))
+
+
+def test_a_colon_in_a_text_is_no_parameter():
+    text = GOOD.replace("SELECT deviceId", "SELECT /* :not */ deviceId").replace(
+        "GROUP BY", "-- :nor\n  AND 'a:b' <> ':c'\nGROUP BY"
+    )
+    check(parse(text, "mine.sql"))
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "says"),
+    [
+        (
+            "coalesce(:least_ns, 0)",
+            "coalesce(:least_ns, :other)",
+            ":other is in the SQL and not in the header",
+        ),
+        ("coalesce(:least_ns, 0)", "coalesce(:least_ns, ?)", "without a name"),
+        (":least_ns, 0", "0, 0", "parameter :least_ns is in the header and not in the SQL"),
+        ("FROM CUPTI", "FROM (SELECT load_extension('x')), CUPTI", "load_extension() is more than reading"),
+    ],
+)
+def test_what_is_wrong_with_a_statement_is_said(replaced, by, says):
+    head, sql = GOOD.split("SELECT", 1)
+    with pytest.raises(BadQuery) as error:
+        check(parse(head + "SELECT" + sql.replace(replaced, by), "mine.sql"))
+    assert says in error.value.message
+
+
+STEP = """\
+-- _long: Kernels of some length.
+--
+-- standalone: no
+-- requires: CUPTI_ACTIVITY_KIND_KERNEL(start, end)
+-- param: :least_ns INTEGER [ns] >=0 shortest kernel; default 0
+-- column: kernel_ns INTEGER [ns] kernel time
+-- index: kernel_ns
+SELECT "end" - start AS kernel_ns
+FROM CUPTI_ACTIVITY_KIND_KERNEL
+WHERE "end" - start >= coalesce(:least_ns, 0);
+"""
+OVER_STEP = """\
+-- over: How many kernels of some length.
+--
+-- standalone: no
+-- requires: _long(kernel_ns)
+-- param: :least_ns INTEGER [ns] >=0 shortest kernel; default 0
+-- column: kernel_count INTEGER [count] kernels
+-- order: kernel_count
+SELECT count(kernel_ns) AS kernel_count
+FROM _long
+ORDER BY kernel_count;
+"""
+
+
+def test_a_step_has_the_parameters_of_the_query_that_stands_on_it(tmp_path):
+    (tmp_path / "_long.sql").write_text(STEP, encoding="utf-8")
+    (tmp_path / "over.sql").write_text(OVER_STEP, encoding="utf-8")
+    catalog = find([tmp_path])
+    t = TraceBuilder()
+    for at, length in ((10, 3), (20, 5), (30, 7)):
+        t.kernel(MARLIN, at, length)
+    with prepared(t.write(tmp_path / "trace.sqlite"), catalog) as session:
+        for least, count in ((None, 3), (4, 2), (6, 1), (4, 2), (None, 3)):
+            assert list(session.run(catalog.get("over"), {"least_ns": least})) == [(count,)]
+        assert list(session.sql("SELECT count(*) FROM _long")) == [(3,)]
+        with pytest.raises(UsageError, match="less than 0"):
+            session.run(catalog.get("over"), {"least_ns": "-1"})
+    without = parse(re.sub("-- param.*\n", "", OVER_STEP), "over.sql")
+    with pytest.raises(BadQuery, match="_long takes parameter :least_ns"):
+        check(without, [catalog.queries["_long"]])
+    with pytest.raises(BadQuery, match="give it an index"):
+        parse(STEP.replace("-- index: kernel_ns\n", ""), "_long.sql")
+
+
+def test_a_step_that_is_not_there_or_broken_is_named(tmp_path):
+    (tmp_path / "over.sql").write_text(OVER_STEP, encoding="utf-8")
+    path = TraceBuilder().write(tmp_path / "trace.sqlite")
+    for text, says in ((None, "no step has that name"), ("SELECT 1;", "_long.sql:1")):
+        if text is not None:
+            (tmp_path / "_long.sql").write_text(text, encoding="utf-8")
+        catalog = find([tmp_path])
+        with prepared(path, catalog) as session, pytest.raises(BadQuery, match=says):
+            session.run(catalog.get("over"))
+
+
+def test_a_table_that_one_query_can_do_without_is_still_missing_for_the_next(tmp_path):
+    t = TraceBuilder()
+    t.push_pop("step", 0, 10)
+    with prepared(t.write(tmp_path / "trace.sqlite"), CATALOG) as session:
+        assert len(list(session.run(CATALOG.get("capture_health")))) == 5
+        for name in ("diagnostics", "gpu_time"):
+            with pytest.raises(CannotAnswer):
+                session.run(CATALOG.get(name))
+        with pytest.raises(CannotAnswer):
+            session.sql("SELECT * FROM _kernels")
+
+
+def test_a_query_none_of_whose_tables_is_there_abstains(tmp_path):
+    path = tmp_path / "other.sqlite"
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE other (x)")
+    database.close()
+    with pytest.raises(CannotAnswer, match="none of the tables"):
+        rows("capture_health", path)
+
+
+VALUES = {
+    "too_much": ("least_ns", "9223372036854775808", "64 bits"),
+    "too_little": ("least_ns", -(1 << 63) - 1, "64 bits"),
+    "far_too_much": ("least_ns", "1" * 30 + "s", "64 bits"),
+    "half_a_nanosecond": ("least_ns", "1.5", "whole number of nanoseconds"),
+    "fraction": ("least_ns", 0.5, "no INTEGER"),
+    "nan": ("ratio", "nan", "64 bits"),
+    "infinite": ("ratio", float("inf"), "64 bits"),
+    "no_number": ("ratio", "half", "no REAL"),
+    "not_text": ("text", 3, "no TEXT"),
+    "not_utf8": ("text", "\udcff", "no TEXT"),
+    "below": ("least", "0", "less than 1"),
+}
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_values_that_no_parameter_can_have(value):
+    name, given, says = VALUES[value]
+    text = GOOD.replace(
+        "-- column: device", "-- param: :text TEXT any\n-- param: :ratio REAL any\n"
+        "-- param: :least INTEGER >=1 any\n-- column: device",
+    )  # fmt: skip
+    with pytest.raises(UsageError) as error:
+        bound(parse(text, "mine.sql"), {name: given})
+    assert says in error.value.message
+    assert name.replace("_", "-") in error.value.message
+
+
+def test_values_at_the_ends_of_64_bits_are_bound():
+    query = parse(GOOD, "mine.sql")
+    for value in (-(1 << 63), (1 << 63) - 1):
+        assert bound(query, {"least_ns": value}) == bound(query, {"least_ns": str(value)}) == {"least_ns": value}
 
 
 def test_statements_that_do_more_than_read_are_refused(tmp_path):

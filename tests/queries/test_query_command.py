@@ -14,8 +14,12 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from querykit import GOLDEN, NAMES
 from tracekit import MARLIN, TraceBuilder, unknown
+
+from k25trace.catalog import RESERVED_PARAMS
+from k25trace.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODE = GOLDEN / "h200x2_decode_graph.sqlite"
@@ -129,6 +133,32 @@ REFUSALS = {
     "writes": (["--sql", "DROP TABLE StringIds", DECODE], 1, "only SELECT"),
     "wrong_sql": (["--sql", "SELECT x FROM StringIds", DECODE], 1, "no such column"),
     "no_folder": (["--list", "--queries", "nowhere"], 2, "no such folder"),
+    "given_twice": (["gpu_busy", DECODE, "--window-start-ns", "1", "--window_start_ns=2"], 2, "given twice"),
+    "more_than_64_bits": (["gpu_busy", DECODE, "--window-start-ns", "9" * 20], 2, "64 bits"),
+    "below_the_least": (["occupancy_limits", DECODE, "--threads-per-sm", "-5"], 2, "less than 1"),
+    "half_a_nanosecond": (["gpu_gaps", DECODE, "--min-gap-ns", "1.5"], 2, "whole number"),
+    "value_like_an_option": (["step_time", DECODE, "--step", "--csv"], 2, "--step=VALUE"),
+    "negative_limit": (["gpu_busy", DECODE, "--time-limit", "-1"], 2, "--time-limit -1"),
+    "limit_that_is_none": (["gpu_busy", DECODE, "--time-limit", "nan"], 2, "--time-limit nan"),
+    "endless_limit": (["gpu_busy", DECODE, "--time-limit", "inf"], 2, "--time-limit inf"),
+    "fmt_and_csv": (["gpu_busy", DECODE, "--fmt", "github", "--csv"], 2, "one format"),
+    "format_and_csv": (["gpu_busy", DECODE, "--format", "json", "--csv"], 2, "one format"),
+    "sql_without_table": (["--sql", "SELECT * FROM diagnostic_event", DECODE], 3, "nsys 2024"),
+    "sql_of_an_analysis": (["--sql", "SELECT * FROM wall", DECODE], 3, "--save"),
+    "sql_without_copies": (["--sql", "SELECT * FROM CUPTI_ACTIVITY_KIND_MEMCPY", DECODE], 3, "--trace=cuda"),
+    "sql_of_osrt": (["--sql", "SELECT * FROM OSRT_API", DECODE], 3, "osrt"),
+    "sql_of_a_newer_table": (
+        ["--sql", "SELECT * FROM CUDA_GRAPH_NODE_EVENTS", DECODE],
+        1,
+        "it CUDA_GRAPH_EVENTS",
+    ),
+    "sql_with_a_slip": (["--sql", "SELECT * FROM StringId", DECODE], 1, "did you mean StringIds"),
+    "sql_with_a_parameter": (["--sql", "SELECT :x", DECODE], 1, ":x has no value"),
+    "sql_with_a_mark": (["--sql", "SELECT ?", DECODE], 1, "without a name"),
+    "sql_twice": (["--sql", "SELECT 1; SELECT 2", DECODE], 1, "more than one statement"),
+    "pragma": (["--sql", "PRAGMA user_version", DECODE], 1, "PRAGMA is more than reading"),
+    "schema": (["--sql", "CREATE TABLE t (x)", DECODE], 1, "changing the schema is more than reading"),
+    "not_utf8": (["--sql", "SELECT '\udcff'", DECODE], 1, "UTF-8"),
 }
 
 
@@ -138,6 +168,91 @@ def test_refusals(refusal, run_in_process):
     outcome = run_in_process("query", *words)
     assert (outcome.code, outcome.stdout) == (code, ""), outcome
     assert says in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--list", "-o", "out"],
+        ["--list", "--sql", "SELECT 1"],
+        ["--list", "--fmt", "github"],
+        ["--list", "--step", "x"],
+        ["--list", "gpu_busy"],
+        ["--list", "--datasette", DECODE],
+        ["gpu_busy", "--format", "json"],
+        ["gpu_busy", "--force"],
+        ["gpu_busy", "--window-start-ns", "3"],
+        ["gpu_busy", "--help", "--csv"],
+        ["--datasette", DECODE, "--csv"],
+        ["--datasette", DECODE, "--time-limit", "3"],
+        ["--sql", "SELECT 1", DECODE, "--step", "x"],
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(run_in_process, words):
+    outcome = run_in_process("query", *words)
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome
+    assert "does nothing with" in outcome.stderr
+
+
+def test_no_option_of_the_command_can_be_a_parameter_of_a_query():
+    command = typer.main.get_command(app).commands["query"]
+    spelled = {word[2:].replace("-", "_") for p in command.params for word in p.opts if word.startswith("--")}
+    assert spelled == RESERVED_PARAMS
+
+
+def test_help_of_a_query_is_what_it_does(run_in_process):
+    described = run_in_process("query", "gpu_busy").stdout
+    for words in (["gpu_busy", "--help"], ["gpu_busy", "-h"], ["--help", "gpu_busy", DECODE]):
+        assert run_in_process("query", *words).stdout == described
+    assert "Usage" in run_in_process("query", "--help").stdout
+
+
+def test_values_may_look_like_short_options(run_in_process, tmp_path):
+    t = TraceBuilder()
+    t.push_pop("-foo", 0, 10)
+    t.kernel(MARLIN, 20, 5, launch=5)
+    path = t.write(tmp_path / "trace.sqlite")
+    for words in (["--step", "-foo"], ["--step=-foo"]):
+        outcome = run_in_process("query", "step_time", path, *words, "-f", "json")
+        assert [row["name"] for row in json.loads(outcome.stdout)] == ["-foo"]
+
+
+def test_names_of_the_catalogue_are_sql_names_in_any_case(run_in_process):
+    for table in ("_KERNELS", "K25_gpus", "_Steps"):
+        assert run_in_process("query", "--sql", f"SELECT count(*) FROM {table}", DECODE).code == 0
+
+
+def test_a_broken_file_of_the_user_is_named_and_in_nobodys_way(run_in_process, tmp_path):
+    (tmp_path / "broken.sql").write_text("SELECT 1;", encoding="utf-8")
+    options = ["--queries", tmp_path]
+    outcome = run_in_process("query", "stream_sum", DECODE, "--csv", *options)
+    assert (outcome.code, outcome.stdout) == (0, run_in_process("query", "stream_sum", DECODE, "--csv").stdout)
+    assert "left out" in outcome.stderr
+    assert "broken.sql:1" in outcome.stderr
+    outcome = run_in_process("query", "broken", DECODE, *options)
+    assert (outcome.code, outcome.stdout, outcome.stderr.count("broken.sql:1")) == (1, "", 1)
+    outcome = run_in_process("query", "--list", *options)
+    assert (outcome.code, "broken.sql:1" in outcome.stderr) == (1, True)
+    assert [line.split()[0] for line in outcome.stdout.splitlines()[2:]] == NAMES
+
+
+def test_times_that_add_up_to_more_than_64_bits_are_the_reports_fault(run_in_process, tmp_path):
+    t = TraceBuilder()
+    for _ in range(3):
+        t.kernel(MARLIN, 1, (1 << 62) - 2)
+    outcome = run_in_process("query", "kernel_sum", t.write(tmp_path / "trace.sqlite"), "--format", "json")
+    assert (outcome.code, outcome.stdout) == (1, "")
+    assert "trace.sqlite: kernel_sum: times in it" in outcome.stderr
+    assert ".sql:" not in outcome.stderr
+
+
+def test_a_column_that_this_export_lacks_is_the_reports_lack(run_in_process, tmp_path):
+    t = TraceBuilder(without=("CUPTI_ACTIVITY_KIND_KERNEL.gridX",))
+    t.kernel(MARLIN, 10, 5)
+    path = t.write(tmp_path / "trace.sqlite")
+    sql = "SELECT {} FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    assert run_in_process("query", "--sql", sql.format("gridX"), path).code == 3
+    assert run_in_process("query", "--sql", sql.format("gridQ"), path).code == 1
 
 
 def test_a_time_limit_ends_a_statement_with_its_own_code(run_in_process):
@@ -158,7 +273,7 @@ def test_ctrl_c_ends_a_statement():
         out, err = process.communicate(timeout=20)
     finally:
         process.kill()
-    assert process.returncode not in {0, None}
+    assert process.returncode == 130
     assert out == b""
     assert b"Traceback" not in err
 

@@ -1,4 +1,4 @@
-"""One of each sign but diagnostics, which this schema has not."""
+"""One of each sign but diagnostics, which this schema has not: NULL; and what is told of less."""
 
 from querykit import Case
 from tracekit import MARLIN, TraceBuilder
@@ -20,11 +20,35 @@ CASES = (
         trace(),
         """\
 sign,unit,found_count
-diagnostics,messages of level warning or worse,0
+diagnostics,messages of level warning or worse,
 failed-calls,launch calls,1
 kernels-without-launch,kernels,1
 ranges-without-end,ranges,1
 unusable-times,kernels,1
+""",
+    ),
+    Case(
+        "ranges_alone",
+        "CREATE TABLE NVTX_EVENTS (start, end, eventType, globalTid); INSERT INTO NVTX_EVENTS VALUES (1, NULL, 59, 1);",
+        """\
+sign,unit,found_count
+diagnostics,messages of level warning or worse,
+failed-calls,launch calls,
+kernels-without-launch,kernels,
+ranges-without-end,ranges,1
+unusable-times,kernels,
+""",
+    ),
+    Case(
+        "messages_alone",
+        "CREATE TABLE DIAGNOSTIC_EVENT (severity); INSERT INTO DIAGNOSTIC_EVENT VALUES (1), (2), (3);",
+        """\
+sign,unit,found_count
+diagnostics,messages of level warning or worse,2
+failed-calls,launch calls,
+kernels-without-launch,kernels,
+ranges-without-end,ranges,
+unusable-times,kernels,
 """,
     ),
 )
