@@ -51,6 +51,12 @@ _REGISTER_ALL = ("NSYS_NVTX_PROFILER_REGISTER_ONLY", "0")
 _FORK = "--trace-fork-before-exec=true"
 _ANALYSIS = ("polars", "adbc_driver_manager", "adbc_driver_sqlite")
 _SIGNALLED = 128
+_TROUBLE = (
+    re.compile(r"Importation succeeded with non-fatal errors"),
+    re.compile(r"Unknown (?:runtime|driver) API function index: \d+"),
+    re.compile(r"Errors occurred while processing the raw events"),
+)
+"""What nsys says on the terminal when it has lost events, and exits with 0."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +188,8 @@ def plan(
         ("kill", "none"),
         ("export", "sqlite"),
         *_range_options(opened_by),
-        *([("delay", f"{delay_s:g}")] if delay_s else []),
-        *([("duration", f"{duration_s:g}")] if duration_s else []),
+        *([("delay", _seconds(delay_s))] if delay_s else []),
+        *([("duration", _seconds(duration_s))] if duration_s else []),
         *([("session-new", session)] if session else []),
     ]
     return CapturePlan(
@@ -199,6 +205,11 @@ def plan(
         force=force,
         overhead_runs=overhead_runs,
     )
+
+
+def _seconds(length: float) -> str:
+    """Return a number without an exponent, which nsys does not read."""
+    return f"{length:.6f}".rstrip("0").rstrip(".")
 
 
 def _range_options(opened_by: str) -> list[tuple[str, str]]:
@@ -367,7 +378,7 @@ def capture(plan_: CapturePlan, nsys: Nsys, say: Say) -> CaptureResult:
         elif found.recording is not None:
             _keep(plan_, found.recording, RECORDING)
         if database is not None:
-            checks += _checks_of(database)
+            checks += [_with_words(check, ended.said) for check in _checks_of(database)]
         overhead = _overhead(plan_, ended, say) if plan_.overhead_runs and whose == "program" else None
         result = CaptureResult(checks, ended.code, whose, report, database, overhead)
         facts = {"started": started, "before": before, "after": after, "command": command, "nsys": nsys}
@@ -571,6 +582,20 @@ def _checks_of(database: Path) -> list[Check]:
         return check_report(database)
     except K25TraceError as error:
         return [missing("contents", error.message, error.hint or "k25trace export the report again")]
+
+
+def _with_words(check: Check, said: str) -> Check:
+    """Add to the line about nsys' own words what it said on the terminal, where the report has none of it."""
+    if check.name != "diagnostics" or check.status != "cannot say":
+        return check
+    told = [text for pattern in _TROUBLE if (found := pattern.search(said)) for text in [" ".join(found[0].split())]]
+    if not told:
+        return check
+    return unknown(
+        check.name,
+        f"nsys said while it made the report: {'; '.join(dict.fromkeys(told))}",
+        "what came after may be missing: look at the lines above, above all `API calls`, and take a newer nsys",
+    )
 
 
 # ---- overhead

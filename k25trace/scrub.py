@@ -39,6 +39,8 @@ _KEPT_CAPTURE = re.compile(
 _KEPT_EXPORT = re.compile(
     r"EXPORT_(PRODUCT_\w+|SCHEMA_\w+|PLATFORM|ARCH|PARAM_(LAZY|APPEND|TIME_\w+)|CONFIG_\w+)|SYNTHETIC_\w+"
 )
+_NUMBERED = frozenset({"SoftwareReleaseVersion"})
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _PLAIN = re.compile(r"[\w .,:+()/-]{0,80}", re.ASCII)
 _PATH = re.compile(r"(?:/[\w.+@~-]+){2,}/?")
 _LISTS = ("PROCESSES", "ThreadNames", "ProcessStreams")
@@ -236,6 +238,11 @@ class _Scrubber:
         ).fetchall():
             name, text = _text(name_), _text(value)
             if kept.fullmatch(name) and _PLAIN.fullmatch(text) and not _PATH.search(text):
+                if name in _NUMBERED and (number := _NUMBER.match(text)) and number[0] != text:
+                    # Kernels that somebody built for themselves have a name behind the number.
+                    self._result.count(what, 1)
+                    self._remember_value(name, text)
+                    self._db.execute(f'UPDATE "{table}" SET value = ? WHERE rowid = ?', (number[0], row))
                 continue
             if "ENVIRON" in name.upper():
                 self._result.count("environment variables", self._remember_environment(text))

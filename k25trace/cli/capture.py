@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, NsysPath
+from k25trace.cli.options import Force, NsysPath, seconds
 
 
 class Graphs(StrEnum):
@@ -87,9 +87,9 @@ def capture(  # noqa: PLR0917 - options
     from k25trace.checks import as_lines
 
     plan = capturing.plan(
-        output, program, trace=trace, graphs=graphs, capture_range=capture_range, delay_s=delay,
-        duration_s=duration, session=session, nsys_args=nsys_arg or (), preset=preset, per_rank=per_rank,
-        force=force, overhead_runs=measure_overhead,
+        output, program, trace=trace, graphs=graphs, capture_range=capture_range, delay_s=seconds("--delay", delay),
+        duration_s=seconds("--duration", duration), session=session, nsys_args=nsys_arg or (), preset=preset,
+        per_rank=per_rank, force=force, overhead_runs=measure_overhead,
     )  # fmt: skip
     found = capturing.ready_nsys(nsys)
     if dry_run:

@@ -303,7 +303,7 @@ class Trace:
     def _diagnostics(self) -> list[ReportWarning]:
         labels = read(self.source, "ENUM_DIAGNOSTIC_SEVERITY_LEVEL", [Col("id"), Col("name", "text")])
         severity = {1: "info", 2: "warning", 3: "error"} | {i: decode(n).lower() for i, n in labels.drop_nulls().rows()}
-        events = read(self.source, "DIAGNOSTIC_EVENT", [Col("severity"), Col("text", "text")])
+        events = read(self.source, tables.DIAGNOSTICS_TABLE, [Col("severity"), Col("text", "text")])
         texts = [(severity.get(level, "warning"), decode(text or b"")) for level, text in events.iter_rows()]
         serious = [text for level, text in texts if "info" not in level]
         lost = [text for text in serious if _LOST.search(text)]

@@ -70,6 +70,7 @@ def leaky(source: Path, target: Path) -> Path:
             ("Hostname", HOST),
             ("TargetInstallDir", FOLDER),
             ("CpuCores", "8"),
+            ("SoftwareReleaseVersion", "6.1.55-acme-gpu"),
         ]
         db.executemany(
             "INSERT INTO TARGET_INFO_SYSTEM_ENV (globalVid, devStateName, name, nameEnum, value)"
@@ -148,6 +149,15 @@ def test_every_result_is_what_it_was_and_nothing_put_in_is_left(trace, scrub, ru
     assert source.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["leaky.sqlite", "public.sqlite"]
     assert "environment variables" in done.stdout
+
+
+def test_of_a_kernels_release_the_number_stays(scrub, tmp_path):
+    source = leaky(GOLDEN / "h200x2_decode_graph.sqlite", tmp_path / "leaky.sqlite")
+    _, copy = scrub(source)
+    with closing(sqlite3.connect(copy)) as db:
+        found = db.execute("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'SoftwareReleaseVersion'").fetchall()
+    assert found == [("6.1.55",)]
+    assert b"acme" not in copy.read_bytes()
 
 
 @pytest.mark.parametrize("options", [["--range", "*_step"], ["--window", "10ms:60ms"], ["--domain", "NCCL"]])

@@ -36,7 +36,7 @@ def test_a_good_capture_is_checked_and_leaves_three_files(capture, stand_in):
     assert (done.code, files(out)) == (0, ["cap.k25.json", "cap.nsys-rep", "cap.sqlite"])
     assert "of the program" in done.stdout
     manifest = json.loads((out / "cap.k25.json").read_text(encoding="utf-8"))
-    assert {c["status"] for c in manifest["checks"]} == {"ok"}
+    assert {c["name"] for c in manifest["checks"] if c["status"] != "ok"} == {"diagnostics"}
     assert manifest["exit"] == {"code": 0, "whose": "program", "signals": [], "k25trace_code": 0}
     assert [f["name"] for f in manifest["files"]] == ["cap.nsys-rep", "cap.sqlite"]
 
@@ -192,6 +192,26 @@ def test_an_export_that_cannot_be_made_leaves_the_report_and_no_half_of_a_databa
     assert done.code == 1
     assert files(out) == ["cap.k25.json", "cap.nsys-rep"]
     assert "k25trace export" in done.stderr
+
+
+def test_what_nsys_says_on_the_terminal_alone_is_not_lost(capture, stand_in):
+    words = "Importation succeeded with non-fatal errors.\nUnknown runtime API function index: 468\n"
+    profile = (
+        f"print({words!r}, file=sys.stderr, flush=True)\ncode = run()\ngenerated(report(), export())\nsys.exit(code)"
+    )
+    done, out = capture(stand_in(profile))
+    checks = json.loads((out / "cap.k25.json").read_text(encoding="utf-8"))["checks"]
+    (found,) = [c for c in checks if c["name"] == "diagnostics"]
+    assert (done.code, found["status"]) == (0, "cannot say")
+    assert "non-fatal errors; Unknown runtime API function index: 468" in found["seen"]
+
+
+@pytest.mark.parametrize("option", ["--delay", "--duration"])
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_times_that_are_none(capture, stand_in, option, seconds):
+    done, out = capture(stand_in(), "echo", "ran", options=[option, seconds])
+    assert (done.code, done.stdout, files(out)) == (2, "", [])
+    assert f"{option} {seconds}" in done.stderr
 
 
 def test_no_kernels_is_said(capture, stand_in, tmp_path):

@@ -22,6 +22,7 @@ TRACES = [
     "h200x1_toy_graph",
     "h200x2_toy_eager",
     "h200x2_decode_graph",
+    "h200x2_decode_lossy",
     "h200x2_vllm_graph",
     "h200x2_vllm_lossy",
 ]

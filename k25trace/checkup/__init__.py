@@ -3,10 +3,7 @@
 Every line looks at facts of the report; what nsys said is one of them and never the verdict.
 """
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,14 +11,13 @@ import polars as pl
 from k25trace import health
 from k25trace.attribution import Attribution
 from k25trace.checks import Check, judged, missing, passed, unknown
+from k25trace.checkup.nvtx import nvtx_package, nvtx_per_rank
+from k25trace.checkup.seen import Seen
 from k25trace.classify import load_rules
-from k25trace.nsys import NVTX_FOR_OLD_NSYS, nvtx_is_too_new
-from k25trace.replays import replays
+from k25trace.losses import lost_launches
 from k25trace.taxonomy import is_communication
 from k25trace.trace import Trace, open_trace
-from k25trace.trace.source import Col, decode, read
-from k25trace.trace.tables import DOMAIN_CREATE, NCCL_DOMAIN, NVTX_TABLE
-from k25trace.warnings import ReportWarning
+from k25trace.trace.tables import DIAGNOSTICS_TABLE
 
 UNEVEN_SHARE = 0.5
 """A GPU with fewer kernels than that share of another's, in one report, has lost some or does another job."""
@@ -34,10 +30,15 @@ CUT_COLLECTIVES = 2
 BEFORE_LAUNCH_SHARE = 0.01
 """Share of kernels that may start before their launch call: clocks are converted, and not exactly."""
 
-_SAME_JOB_SHARE = 0.5
-_SAME_JOB_NAMES = 2
 _RANGE = "--capture-range cudaProfilerApi"
-_NEW_NVTX = (9, 9)
+_LOST = (
+    f"nsys lost events and exited 0: capture again with {_RANGE}, less at once, or a newer nsys; one older than the"
+    " CUDA of the program stops at the first call that it does not know"
+)
+_REST_ON_WHAT_IS_LEFT = (
+    "processes", "graph replays", "graph captures", "launches", "collectives", "balance",
+)  # fmt: skip
+"""Lines that are ``ok`` because nothing amiss is seen: where events were lost, nobody knows."""
 
 
 def check_report(path: Path) -> list[Check]:
@@ -54,81 +55,32 @@ def check_trace(trace: Trace) -> list[Check]:
         The same lines in the same order for every report: GPUs, processes, NVTX per rank, NVTX package,
         graph replays, graph captures, launches, collectives, balance, API calls, diagnostics, clock.
     """
-    seen = _Seen(trace)
+    seen = Seen(trace)
     _ = trace.kernels, trace.launches  # loaded once, before a survey would stream them
-    return [
+    checks = [
         _gpus(seen),
         _processes(seen),
-        _nvtx_per_rank(seen),
-        _nvtx_package(seen),
+        nvtx_per_rank(seen),
+        nvtx_package(seen),
         _graph_replays(seen),
         _graph_captures(seen),
         _launches(seen),
         _collectives(seen),
         _balance(seen),
         _api_calls(seen),
-        _diagnostics(trace.warnings),
+        _diagnostics(seen),
         _clock(seen),
     ]
+    return [_in_doubt(check) for check in checks] if seen.lost_events else checks
 
 
-@dataclass
-class _Seen:
-    """What several lines look at."""
-
-    trace: Trace
-
-    @cached_property
-    def kernels_by_gpu(self) -> dict[int, int]:
-        counts = dict(self.trace.kernels.group_by("gpu").len().iter_rows())
-        return {gpu: counts.get(gpu, 0) for gpu in range(len(self.trace.gpus))}
-
-    @cached_property
-    def with_kernels(self) -> set[int]:
-        return set(self.trace.survey["process"].drop_nulls().to_list())
-
-    @cached_property
-    def opaque(self) -> int:
-        return replays(self.trace).opaque.height
-
-    @cached_property
-    def own_ranges(self) -> pl.DataFrame:
-        return self.trace.ranges.filter(~pl.col("is_nccl"))
-
-    @cached_property
-    def launching(self) -> set[int]:
-        calls = self.trace.calls("kernel_launch", "graph_launch").filter(~pl.col("failed"))
-        return set(calls["process"].drop_nulls().to_list())
-
-    @cached_property
-    def cuda_was_traced(self) -> bool | None:
-        """Whether nsys was told to trace CUDA; None where the report does not say."""
-        frame = read(self.trace.source, "META_DATA_CAPTURE", [Col("name", "text"), Col("value", "text")])
-        told = {decode(value) for name, value in frame.drop_nulls().iter_rows() if decode(name) == "CAPTURE_EVENT_TYPE"}
-        return any("cuda" in text.lower() for text in told) if told else None
-
-    @cached_property
-    def contexts(self) -> set[tuple[int, int]]:
-        """(pid, device ordinal) of every CUDA context."""
-        columns = [Col("processId"), Col("deviceId")]
-        return set(read(self.trace.source, "TARGET_INFO_CUDA_CONTEXT_INFO", columns).drop_nulls().iter_rows())
-
-    @cached_property
-    def nsys_version(self) -> tuple[int, ...]:
-        return tuple(int(n) for n in re.findall(r"\d+", self.trace.facts.get("EXPORT_PRODUCT_VERSION", "")))
-
-    def label(self, process: int) -> str:
-        found = self.trace.processes[process]
-        return f"process {found.pid}" if found.rank is None else f"rank {found.rank} (process {found.pid})"
-
-    def labels(self, processes: Iterable[int]) -> str:
-        return ", ".join(sorted(self.label(process) for process in processes))
-
-    def gpu_counts(self, counts: dict[int, int]) -> str:
-        return ", ".join(f"{self.trace.gpus[gpu].key}: {count:,}" for gpu, count in sorted(counts.items()))
+def _in_doubt(check: Check) -> Check:
+    if check.status != "ok" or check.name not in _REST_ON_WHAT_IS_LEFT:
+        return check
+    return replace(check, status="cannot say", seen=f"events were lost; of what is left: {check.seen}")
 
 
-def _gpus(seen: _Seen) -> Check:
+def _gpus(seen: Seen) -> Check:
     name = "GPUs"
     counts = seen.kernels_by_gpu
     if not any(counts.values()):
@@ -144,10 +96,15 @@ def _gpus(seen: _Seen) -> Check:
             f"nsys lost them, or they ran outside the recording: capture again with {_RANGE},"
             " every rank synchronised and past a barrier before it starts and stops",
         )
+    some = f"kernels on {len(counts)} GPUs ({seen.gpu_counts(counts)})"
+    if seen.silent or seen.silent_pids:
+        return unknown(name, f"{some}; which ones {seen.silent_labels} used is not known", "see `processes`")
+    if seen.lost_events:
+        return unknown(name, f"{some}; events were lost, so there may be more")
     return passed(name, f"kernels on all {len(counts)} GPUs that the program used ({seen.gpu_counts(counts)})")
 
 
-def _no_kernels(name: str, seen: _Seen) -> Check:
+def _no_kernels(name: str, seen: Seen) -> Check:
     if seen.cuda_was_traced is False:
         return unknown(name, "no CUDA kernel: CUDA was not traced", "capture with --trace cuda,nvtx")
     if seen.opaque:
@@ -172,101 +129,41 @@ def _no_kernels(name: str, seen: _Seen) -> Check:
     )
 
 
-def _processes(seen: _Seen) -> Check:
+def _processes(seen: Seen) -> Check:
     name = "processes"
     if not seen.with_kernels:
         return unknown(name, "no process has kernels")
-    names = dict(seen.own_ranges.filter("push_pop").group_by("process").agg(pl.col("name").unique()).iter_rows())
-    known = {text for process in seen.with_kernels for text in names.get(process, [])}
-    pids = {seen.trace.processes[process].pid for process in seen.with_kernels}
-    replaying = set(seen.trace.graph_calls["process"].drop_nulls().to_list())
-    silent = seen.launching - seen.with_kernels - replaying
-    for process, own in names.items():
-        shared = len(known.intersection(own))
-        if process not in seen.with_kernels and shared >= max(_SAME_JOB_NAMES, _SAME_JOB_SHARE * len(own)):
-            silent.add(process)
-    without = {pid for pid, _ in seen.contexts} - pids - {seen.trace.processes[p].pid for p in silent | replaying}
-    if silent or without:
-        told = [*([seen.labels(silent)] if silent else []), *(f"process {pid}" for pid in sorted(without))]
+    if seen.silent or seen.silent_pids:
         return missing(
             name,
-            f"no kernel of {', '.join(told)}: launches, a CUDA context, or the ranges of those that have kernels",
+            f"no kernel of {seen.silent_labels}: launches, a CUDA context, or the ranges of those that have kernels",
             f"a rank is missing: capture again with {_RANGE}, all ranks at a barrier before it starts and stops",
         )
     return passed(name, f"all {len(seen.with_kernels)} processes that used a GPU have kernels")
 
 
-def _nvtx_per_rank(seen: _Seen) -> Check:
-    name = "NVTX per rank"
-    fix = "annotate the program (nvtx.annotate, torch.cuda.nvtx.range) and capture with --trace cuda,nvtx"
-    with_ranges = set(seen.own_ranges["process"].drop_nulls().to_list())
-    if not with_ranges:
-        return unknown(name, "no NVTX range of the program in the report", fix)
-    bare = seen.with_kernels - with_ranges
-    if bare:
-        return missing(
-            name,
-            f"no NVTX range of {seen.labels(bare)}; {len(with_ranges)} processes have some",
-            "annotate every rank alike; a process that was killed (SIGKILL) loses its ranges",
-        )
-    who = seen.with_kernels or with_ranges
-    count = seen.own_ranges.filter(pl.col("process").is_in(list(who))).height
-    return passed(name, f"{count:,} ranges in {len(who)} of {len(who)} processes")
-
-
-def _nvtx_package(seen: _Seen) -> Check:
-    name = "NVTX package"
-    if seen.own_ranges.height:
-        return passed(name, "its ranges are recorded")
-    too_new = nvtx_is_too_new(_NEW_NVTX, seen.nsys_version)
-    fix = (
-        f"pip install nvtx=={NVTX_FOR_OLD_NSYS} where the program runs: 0.2.12 and newer"
-        " emit ranges that this nsys does"
-        " not record; or take a newer nsys"
-    )
-    domains = _created_domains(seen.trace)
-    version = ".".join(map(str, seen.nsys_version[:3])) or "of unknown version"
-    if not domains:
-        return unknown(
-            name,
-            "no NVTX range or domain of the program in the report",
-            f"if it has some: {fix}" if too_new else "",
-        )
-    seen_text = f"only the creation of NVTX domains ({', '.join(sorted(domains))}) is recorded, and no range"
-    if too_new:
-        return missing(name, f"{seen_text}: the Python package nvtx is too new for nsys {version}", fix)
-    return unknown(name, f"{seen_text} (nsys {version})", "open ranges inside the recording")
-
-
-def _created_domains(trace: Trace) -> set[str]:
-    """Return the names of the NVTX domains that the program created, NCCL's aside."""
-    columns = [Col("eventType"), Col("textId"), Col("text", "text")]
-    rows = [
-        row[1:]
-        for chunk in trace.source.scan(NVTX_TABLE, columns)
-        for row in chunk.filter(pl.col("eventType") == DOMAIN_CREATE).iter_rows()
-    ]
-    strings = trace.source.strings([text_id for text_id, _ in rows if text_id is not None])
-    names = {decode(text if text is not None else strings.get(text_id, b"")) for text_id, text in rows}
-    return names - {NCCL_DOMAIN}
-
-
-def _graph_replays(seen: _Seen) -> Check:
+def _graph_replays(seen: Seen) -> Check:
     name = "graph replays"
     calls = seen.trace.graph_calls.height
-    if not calls and not seen.opaque:
+    if seen.opaque:
+        return missing(
+            name,
+            f"{seen.opaque:,} of {calls:,} CUDA graph launches have no kernels in the report (opaque-graphs)",
+            "capture with --graphs node (nsys profile --cuda-graph-trace=node)",
+        )
+    if seen.partial_replays:
+        return missing(
+            name,
+            f"{seen.partial_replays:,} of {calls:,} CUDA graph launches have a part of their kernels only: fewer than"
+            " other launches of the same graph",
+            _LOST,
+        )
+    if not calls:
         return passed(name, "no CUDA graph was launched")
-    return judged(
-        name,
-        good=not seen.opaque,
-        seen=f"{calls:,} CUDA graph launches, all with their kernels"
-        if not seen.opaque
-        else f"{seen.opaque:,} of {calls:,} CUDA graph launches have no kernels in the report (opaque-graphs)",
-        fix="capture with --graphs node (nsys profile --cuda-graph-trace=node)",
-    )
+    return passed(name, f"{calls:,} CUDA graph launches, all with their kernels")
 
 
-def _graph_captures(seen: _Seen) -> Check:
+def _graph_captures(seen: Seen) -> Check:
     name = "graph captures"
     replayed = seen.trace.kernels["graph_node"].drop_nulls().len()
     if not replayed:
@@ -284,24 +181,28 @@ def _graph_captures(seen: _Seen) -> Check:
     )
 
 
-def _launches(seen: _Seen) -> Check:
+def _launches(seen: Seen) -> Check:
     name = "launches"
     calls = seen.trace.calls("kernel_launch").height
     if not calls:
         return unknown(name, "no launch call in the report")
     found = health.launches_without_kernels(seen.trace)
     without = found[0].count if found else 0
-    return judged(
-        name,
-        good=not without,
-        seen=f"the kernels of all {calls:,} launch calls are there (stream captures aside)"
-        if not without
-        else f"{without:,} of {calls:,} launch calls have no kernel (launches-without-kernels)",
-        fix=f"nsys lost events: capture less at once, with {_RANGE} or --duration, or take a newer nsys",
-    )
+    fix = f"nsys lost events: capture less at once, with {_RANGE} or --duration, or take a newer nsys"
+    if without:
+        return missing(name, f"{without:,} of {calls:,} launch calls have no kernel (launches-without-kernels)", fix)
+    unlaunched = lost_launches(seen.trace)
+    if unlaunched:
+        return missing(
+            name,
+            f"{unlaunched:,} kernels have no launch call, though it was made during the recording"
+            " (kernels-without-launch)",
+            fix,
+        )
+    return passed(name, f"the kernels of all {calls:,} launch calls are there (stream captures aside)")
 
 
-def _collectives(seen: _Seen) -> Check:
+def _collectives(seen: Seen) -> Check:
     name = "collectives"
     rules = load_rules()
     kernels = seen.trace.kernels
@@ -314,7 +215,11 @@ def _collectives(seen: _Seen) -> Check:
         return passed(name, "no communication kernel")
     counts = {gpu: found.get(gpu, 0) for gpu, all_ in seen.kernels_by_gpu.items() if all_}
     if len(counts) < 2:
-        return unknown(name, f"communication kernels on one GPU alone ({seen.gpu_counts(counts)})")
+        return unknown(
+            name,
+            f"communication kernels on one GPU alone ({seen.gpu_counts(counts)}): none to compare it with",
+            "a report of one rank is like that: compare the counts of all ranks' reports, or record all ranks in one",
+        )
     least, most = min(counts.values()), max(counts.values())
     if most - least <= max(CUT_COLLECTIVES, UNPAIRED_SHARE * most):
         return passed(name, f"as many on every GPU ({seen.gpu_counts(counts)})")
@@ -333,7 +238,7 @@ def _collectives(seen: _Seen) -> Check:
     )
 
 
-def _balance(seen: _Seen) -> Check:
+def _balance(seen: Seen) -> Check:
     name = "balance"
     counts = {gpu: count for gpu, count in seen.kernels_by_gpu.items() if count}
     if len(counts) < 2:
@@ -349,15 +254,15 @@ def _balance(seen: _Seen) -> Check:
     )
 
 
-def _api_calls(seen: _Seen) -> Check:
+def _api_calls(seen: Seen) -> Check:
     name = "API calls"
-    found = health.incomplete_capture(seen.trace)
-    if found:
-        return missing(
-            name,
-            f"{found[0].message.partition(': ')[0]} (incomplete-capture)",
-            f"nsys lost events and exited 0: capture again with {_RANGE}, less at once, or a newer nsys",
-        )
+    if seen.incomplete:
+        told = seen.incomplete[0].message.partition(": ")[0]
+        return missing(name, f"{told} (incomplete-capture)", _LOST)
+    if seen.tails:
+        each = ", ".join(f"{t.count:,} of {seen.label(t.process)}" for t in seen.tails)
+        names = ", ".join(seen.tails[0].names[:3])
+        return missing(name, f"ranges go on after the last API call of their process: {each} ({names})", _LOST)
     inner = seen.own_ranges.filter("push_pop").group_by("process").len()
     most = inner.filter(pl.col("process").is_in(list(seen.launching | seen.with_kernels)))["len"].max()
     if not isinstance(most, int) or most < health.LOSSY_RANGES_COUNT:
@@ -367,9 +272,9 @@ def _api_calls(seen: _Seen) -> Check:
     return passed(name, "calls go on as long as ranges do")
 
 
-def _diagnostics(warnings: Iterable[ReportWarning]) -> Check:
+def _diagnostics(seen: Seen) -> Check:
     name = "diagnostics"
-    by_code = {warning.code: warning for warning in warnings}
+    by_code = {warning.code: warning for warning in seen.trace.warnings}
     if "dropped-events" in by_code:
         return missing(
             name,
@@ -378,10 +283,12 @@ def _diagnostics(warnings: Iterable[ReportWarning]) -> Check:
         )
     if "diagnostics" in by_code:
         return unknown(name, by_code["diagnostics"].message)
+    if DIAGNOSTICS_TABLE not in seen.trace.source.tables:
+        return unknown(name, "this export has no table of what nsys itself says; its words were on the terminal alone")
     return passed(name, "nsys reports no trouble")
 
 
-def _clock(seen: _Seen) -> Check:
+def _clock(seen: Seen) -> Check:
     name = "clock"
     kernels = seen.trace.kernels
     unusable = seen.trace.unusable_kernels
