@@ -32,7 +32,8 @@ class Analysis:
     reports
         report, file, nsys_version, export_schema.
     windows
-        report, start_ns, end_ns, selector, pattern.
+        report, start_ns, end_ns, piece_count, selector, pattern: first and last instant of any GPU's window, and of
+        how many pieces the windows of all its GPUs consist (``gpus`` has their lengths).
     gpus
         One row a GPU: gpu, report, device, name, kernel_count, kernel_ns, busy_ns, no_kernel_ns, idle_ns,
         window_ns, communication_ns, exposed_communication_ns, hidden_communication_ns, nccl_ns,
@@ -121,11 +122,12 @@ def _report_row(part: Part) -> pl.DataFrame:
 
 def _window_row(part: Part) -> pl.DataFrame:
     w = part.window
-    row = (part.trace.report, w.start_ns, w.end_ns, w.selector, w.pattern)
+    row = (part.trace.report, w.start_ns, w.end_ns, w.pieces.height, w.selector, w.pattern)
     schema = {
         "report": pl.Int64,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
+        "piece_count": pl.Int64,
         "selector": pl.String,
         "pattern": pl.String,
     }

@@ -5,6 +5,7 @@ import re
 from k25trace.errors import UsageError
 
 _NS_PER = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_SHARE = re.compile(r"\s*\+?(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", re.ASCII)
 _QUANTITY = re.compile(r"\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zµ]*)\s*")
 
 
@@ -73,7 +74,18 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
-def parse_share(text: str) -> float:
+def counted(count: int, what: str, several: str | None = None) -> str:
+    """Return a count with its noun, in the plural where it is not one.
+
+    Examples
+    --------
+    >>> counted(1, "kernel"), counted(0, "kernel"), counted(1200, "launch", "launches")
+    ('1 kernel', '0 kernels', '1,200 launches')
+    """
+    return f"{format_count(count)} {what if count == 1 else several or what + 's'}"
+
+
+def parse_share(text: str, option: str = "a share") -> float:
     """Return the share (0 to 1) that ``2%`` or ``0.02`` names.
 
     Examples
@@ -81,10 +93,8 @@ def parse_share(text: str) -> float:
     >>> parse_share("2%"), parse_share("0.02")
     (0.02, 0.02)
     """
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no share", "such as 2% or 0.02") from None
-    if not 0 <= value <= 1:
-        raise UsageError(f"{text!r} is no share: it is not between 0 and 1")
+    match = _SHARE.fullmatch(text)
+    value = float(match[1]) / (100 if match[2] else 1) if match else None
+    if value is None or value > 1:
+        raise UsageError(f"{option}: {text!r} is not between 0 and 1", "such as 2% or 0.02")
     return value

@@ -7,12 +7,12 @@ import typer
 
 from k25trace.cli.options import Force, Output, Reports, Rules
 from k25trace.cli.progress import working
-from k25trace.report.choices import By, Format, Request
+from k25trace.report.choices import ROWS_SHOWN, By, Format, Request
 
 
 def attribute(  # noqa: PLR0917 - typer takes options by position in the signature
     reports: Reports,
-    by: Annotated[By, typer.Option(help="What a row is about (table, csv, markdown).")] = By.category,
+    by: Annotated[By, typer.Option(help="What a row is about; json holds all of them.")] = By.category,
     output_format: Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")] = Format.table,
     range_glob: Annotated[
         str | None,
@@ -41,14 +41,20 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
         bool, typer.Option("--inclusive", help="With --by range: time inside a range at any depth.")
     ] = False,
     per_gpu: Annotated[bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")] = False,
-    top: Annotated[int, typer.Option(metavar="N", help="Rows shown of long tables.")] = 25,
+    top: Annotated[
+        int | None, typer.Option(metavar="N", help=f"Rows shown. Default: {ROWS_SHOWN} of long tables, all of others.")
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also the longest-running kernels of each category.")
     ] = False,
     header: Annotated[
-        bool,
-        typer.Option("--header/--no-header", help="With --format csv: the # lines that say what it is about."),
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="With --format csv: the # lines that say what it is about. Default: with them.",
+            show_default=False,
+        ),
+    ] = None,
     rules: Rules = None,
     max_unclassified: Annotated[
         str | None,
@@ -71,9 +77,11 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
     from k25trace.report.text import printable
     from k25trace.units import parse_share
 
-    most = parse_share(max_unclassified) if max_unclassified else None
-    request = Request(by, output_format, per_gpu, inclusive, depth, top or None, verbose, header)
-    ranges = request.needs_ranges or save is not None
+    most = None if max_unclassified is None else parse_share(max_unclassified, "--max-unclassified")
+    request = Request(
+        by, output_format, per_gpu, inclusive, depth, top, verbose, header,
+        range_glob, tuple(domain or ()), tuple(map(str, rules or ())), save is not None,
+    )  # fmt: skip
     ruleset = load_rules(rules or [])
     for target, others in (
         (output, [*reports, *(rules or []), *filter(None, [save])]),
@@ -83,7 +91,8 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
             check_free(target, force=force, never=others)
     with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
         analysis = analyse(
-            list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset, ranges=ranges
-        )
+            list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset,
+            ranges=request.needs_ranges or request.save,
+        )  # fmt: skip
     write(analysis, request, output, save, force=force)
     check_unclassified(analysis, most)

@@ -1,25 +1,41 @@
 """Values of a frame as text for people: which columns a table shows, under which heading, in which unit."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import polars as pl
 
-from k25trace.report.text import printable
+from k25trace.report.text import path_label, printable, range_label
 from k25trace.units import format_count, format_ns, format_share
 
-NAME_CHARACTERS = 72
+NAME_CHARACTERS = 600
+"""Longest name of which nothing is left out; a terminal shows as much as tells names apart."""
+
 NOTHING = "\N{EN DASH}"
 """What a cell without a value shows."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as people read it."""
+    """A column as people read it.
+
+    Attributes
+    ----------
+    heading
+        What stands above it.
+    text
+        A value → its cell.
+    right
+        Whether it holds numbers, which are aligned and never cut.
+    goes
+        Where there is too little room, columns are left out in this order; None: never.
+    """
 
     heading: str
     text: Callable[[object], str]
     right: bool = True
+    goes: int | None = None
 
 
 def _or_dash(format_value: Callable[[float], str]) -> Callable[[object], str]:
@@ -30,14 +46,22 @@ def _name(value: object) -> str:
     return NOTHING if value is None else printable(str(value), NAME_CHARACTERS)
 
 
+def _range(value: object) -> str:
+    return printable(range_label(None if value is None else str(value)), NAME_CHARACTERS)
+
+
+def _path(value: object) -> str:
+    return printable(path_label(cast("Sequence[str] | None", value)), NAME_CHARACTERS)
+
+
 _TIME, _COUNT, _SHARE = _or_dash(format_ns), _or_dash(lambda n: format_count(int(n))), _or_dash(format_share)
 
 COLUMNS: dict[str, Column] = {
     "gpu": Column("GPU", _name, right=False),
     "category": Column("Category", _name, right=False),
     "family": Column("Family", _name, right=False),
-    "range": Column("Range", _name, right=False),
-    "path": Column("Path", _name, right=False),
+    "range": Column("Range", _range, right=False),
+    "path": Column("Path", _path, right=False),
     "kind": Column("Kind", _name, right=False),
     "via": Column("Via", _name, right=False),
     "row": Column("Wall row", _name, right=False),
@@ -62,10 +86,32 @@ COLUMNS: dict[str, Column] = {
 """Columns that tables show, in this order; the others are for programs."""
 
 
-def cells(frame: pl.DataFrame, without: tuple[str, ...] = ()) -> tuple[list[Column], list[list[str]]]:
-    """Return the headings and the texts of the columns that people read."""
+_GO = (
+    *("median_ns", "mean_ns", "max_ns", "name", "opaque_graph_count", "graph_launch_count", "top_category", "family"),
+    *("busy_ns", "wall_share", "window_ns", "idle_ns", "communication_ns", "exposed_communication_ns"),
+    *("wall_ns", "kernel_count", "category", "via", "kind"),
+)
+"""Columns that make room for the others, in this order; what rows are about, kernel time and share stay."""
+
+
+def cells(
+    frame: pl.DataFrame, keys: Collection[str], without: Collection[str] = ()
+) -> tuple[list[Column], list[list[str]]]:
+    """Return the headings and the texts of the columns that people read.
+
+    Parameters
+    ----------
+    frame
+        Rows of an `k25trace.results.Analysis`.
+    keys
+        Columns that say what a row is about: they are never left out for want of room.
+    without
+        Columns that are not shown.
+    """
     shown = [name for name in COLUMNS if name in frame.columns and name not in without]
-    columns = [COLUMNS[name] for name in shown]
+    columns = [
+        replace(COLUMNS[name], goes=None if name in keys or name not in _GO else _GO.index(name)) for name in shown
+    ]
     texts = [
         [column.text(value) for column, value in zip(columns, row, strict=True)]
         for row in frame.select(shown).iter_rows()

@@ -1,18 +1,22 @@
-"""CSV: the rows as they are, nanoseconds and all, below a header of ``#`` lines."""
+"""CSV: the rows as they are, nanoseconds and all, below a header of ``#`` lines.
 
-import csv
+Every text of a row is quoted, so that no row begins with ``#`` and a reader that knows quotes gets back the names
+that the program had, whatever they hold. A cell without quotes and without a value is null.
+"""
+
 from typing import TextIO
 
 import polars as pl
 
+from k25trace.report.choices import Request
 from k25trace.report.header import facts, warnings
+from k25trace.report.rows import with_paths_written
 from k25trace.results import Analysis
 
 
-def render(analysis: Analysis, frame: pl.DataFrame, out: TextIO, *, header: bool = True) -> None:
+def render(analysis: Analysis, request: Request, frame: pl.DataFrame, out: TextIO) -> None:
     """Write rows; lines that begin with ``#`` name reports, window, GPUs, denominators and warnings."""
-    if header:
-        out.writelines(f"# {what}: {text}\n" for what, text in [*facts(analysis), *warnings(analysis)])
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(frame.columns)
-    writer.writerows(frame.iter_rows())
+    if request.header is not False:
+        out.writelines(f"# {what}: {text}\n" for what, text in [*facts(analysis, request), *warnings(analysis)])
+    out.write(",".join(frame.columns) + "\n")
+    out.write(with_paths_written(frame).write_csv(include_header=False, quote_style="non_numeric"))

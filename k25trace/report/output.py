@@ -35,11 +35,11 @@ def write(analysis: Analysis, request: Request, output: Path | None, save: Path 
             return
         frame = rows(analysis, request.by, per_gpu=request.per_gpu, inclusive=request.inclusive, depth=request.depth)
         if request.output_format is Format.csv:
-            csv_.render(analysis, frame, out, header=request.header)
+            csv_.render(analysis, request, frame, out)
             return
-        found = sections(analysis, request.by, frame, top=request.top, verbose=request.verbose)
+        found = sections(analysis, request, frame)
         render = table.render if request.output_format is Format.table else markdown.render
-        render(facts(analysis), warnings(analysis), found, out)
+        render(facts(analysis, request), warnings(analysis), found, out)
 
 
 def check_unclassified(analysis: Analysis, most: float | None) -> None:

@@ -1,5 +1,7 @@
 """The rows that each ``--by`` asks for: one frame, whatever prints it."""
 
+import json
+
 import polars as pl
 
 from k25trace.errors import UsageError
@@ -8,9 +10,7 @@ from k25trace.report.choices import By, check_options
 from k25trace.results import ALL_GPUS, Analysis, place_of, share, with_kernel_share
 from k25trace.taxonomy import ALL_CATEGORIES
 
-NO_RANGE = "(launched under no range)"
-UNNAMED = "(unnamed)"
-PATH_SEPARATOR = " / "
+_SUMMED = ("kernel_count", "kernel_ns")
 
 
 def rows(
@@ -32,14 +32,15 @@ def rows(
     Returns
     -------
     pl.DataFrame
-        Columns named and measured as in the JSON, ``kernel_share`` among them.
+        Columns named and measured as in the JSON, ``kernel_share`` among them. ``path`` is a list of names, and
+        ``range`` a name; null: launched under no range, ``""``: a range without a name.
 
     Raises
     ------
     UsageError
         An option that these rows do not know.
     """
-    check_options(by, inclusive=inclusive, depth=depth)
+    check_options(by, per_gpu=per_gpu, inclusive=inclusive, depth=depth)
     if by is By.gpu:
         return analysis.gpus
     if by is By.kernel:
@@ -73,38 +74,41 @@ def _ranges(analysis: Analysis, by: By, *, per_gpu: bool, inclusive: bool, depth
     if owned is None or analysis.inclusive is None:
         raise UsageError(f"--by {by.value} needs the ranges, and they were left out of this analysis")
     if inclusive:
-        named = analysis.inclusive.with_columns(pl.lit(PUSH_POP).alias("kind"))
-        keys = ["range", "kind"]
+        named, keys = analysis.inclusive.with_columns(pl.lit(PUSH_POP).alias("kind")), ["range", "kind"]
     elif by is By.range:
-        named = owned.with_columns(pl.col("path").list.last().fill_null(NO_RANGE).alias("range"))
-        keys = ["range", "kind"]
+        named, keys = owned.with_columns(pl.col("path").list.last().alias("range")), ["range", "kind"]
     else:
         kept = pl.col("path") if depth is None else pl.col("path").list.head(depth)
-        parts = kept.list.eval(pl.when(pl.element() == "").then(pl.lit(UNNAMED)).otherwise(pl.element()))
-        named = owned.with_columns(parts.list.join(PATH_SEPARATOR).fill_null(NO_RANGE).alias("path"))
-        keys = ["path", "kind", "via"]
-    if "range" in named.columns:
-        named = named.with_columns(
-            pl.when(pl.col("range") == "").then(pl.lit(UNNAMED)).otherwise("range").alias("range")
-        )
+        named, keys = owned.with_columns(kept.alias("path")), ["path", "kind", "via"]
     owner = [*(["gpu"] if per_gpu else []), *keys]
-    mostly = (
+    by_category = (
         named.group_by(*owner, "category")
-        .agg(pl.col("kernel_ns").sum())
+        .agg(pl.col(_SUMMED).sum())
         .sort("kernel_ns", "category", descending=[True, False])
-        .unique(owner, keep="first", maintain_order=True)
-        .select(*owner, pl.col("category").alias("top_category"))
     )
-    summed = _by_gpu_or_all(named, keys, analysis, per_gpu=per_gpu)
-    return summed.join(mostly, on=owner, how="left", maintain_order="left")
+    summed = by_category.group_by(owner, maintain_order=True).agg(
+        pl.col(_SUMMED).sum(), pl.col("category").first().alias("top_category")
+    )
+    return _ordered(summed, keys, analysis, per_gpu=per_gpu).select(*owner, *_SUMMED, "kernel_share", "top_category")
 
 
 def _by_gpu_or_all(frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
     by = [*(["gpu"] if per_gpu else []), *keys]
-    summed = frame.group_by(by).agg(pl.col("kernel_count").sum(), pl.col("kernel_ns").sum())
+    return _ordered(frame.group_by(by).agg(pl.col(_SUMMED).sum()), keys, analysis, per_gpu=per_gpu)
+
+
+def _ordered(summed: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
+    """Order rows by kernel time, equal ones by their keys, and add their shares."""
     place = [place_of(analysis.gpus)] if per_gpu else []
-    ordered = summed.sort(*place, -pl.col("kernel_ns"), *keys)
-    return _shared(ordered, analysis, per_gpu=per_gpu)
+    # Paths are lists, which have no order of their own; written as JSON, different ones are different texts.
+    written = [_written(summed[key]).alias(key) for key in keys if summed.schema[key] == pl.List]
+    order = summed.with_columns(written).select(
+        pl.arg_sort_by(
+            *place, pl.col("kernel_ns"), *keys,
+            descending=[*(False for _ in place), True, *(False for _ in keys)], nulls_last=True,
+        )
+    )  # fmt: skip
+    return _shared(summed[order.to_series()], analysis, per_gpu=per_gpu)
 
 
 def _shared(frame: pl.DataFrame, analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
@@ -113,3 +117,15 @@ def _shared(frame: pl.DataFrame, analysis: Analysis, *, per_gpu: bool) -> pl.Dat
         return with_kernel_share(frame, analysis.gpus)
     whole = pl.lit(analysis.gpus["kernel_ns"].sum(), pl.Int64).alias("whole")
     return frame.with_columns(whole).with_columns(share("kernel_ns", "whole").alias("kernel_share")).drop("whole")
+
+
+def with_paths_written(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with each path as a JSON array, for formats that know no lists."""
+    return frame.with_columns(
+        _written(frame[column]) for column, dtype in frame.schema.items() if isinstance(dtype, pl.List)
+    )
+
+
+def _written(paths: pl.Series) -> pl.Series:
+    texts = [None if path is None else json.dumps(path, ensure_ascii=False) for path in paths.to_list()]
+    return pl.Series(paths.name, texts, dtype=pl.String)

@@ -5,13 +5,24 @@ from dataclasses import dataclass
 import polars as pl
 
 from k25trace.report.cells import Column, cells
-from k25trace.report.choices import By
+from k25trace.report.choices import ROWS_SHOWN, By, Request
 from k25trace.report.rows import rest_of_wall, top_kernels
 from k25trace.results import ALL_GPUS, Analysis
-from k25trace.units import format_count
+from k25trace.units import counted
 
 TOP_KERNELS = 3
+_INCLUSIVE_NOTE = "A kernel counts once for each name in its path, so rows overlap."
 _COMMUNICATION_NOTE = "Wall of comm.* is what is exposed: no other kernel runs then."
+
+KEYS: dict[By, tuple[str, ...]] = {
+    By.category: ("gpu", "category"),
+    By.family: ("gpu", "category", "family"),
+    By.kernel: ("name",),
+    By.gpu: ("gpu",),
+    By.range: ("gpu", "range", "kind"),
+    By.path: ("gpu", "path", "kind", "via"),
+}
+"""The columns that say what a row is about."""
 
 
 @dataclass(frozen=True)
@@ -24,44 +35,52 @@ class Section:
     note: str = ""
 
 
-def sections(analysis: Analysis, by: By, frame: pl.DataFrame, *, top: int | None, verbose: bool) -> list[Section]:
+def sections(analysis: Analysis, request: Request, frame: pl.DataFrame) -> list[Section]:
     """Return the sections of an output.
 
     Parameters
     ----------
+    analysis
+        The results.
+    request
+        What is asked for.
     frame
-        What `k25trace.report.rows.rows` gave for ``by``.
-    top
-        Rows shown of long tables (None: all).
-    verbose
-        Add the longest-running kernels of each category.
+        What `k25trace.report.rows.rows` gave for it.
     """
-    per_gpu = "gpu" in frame.columns and by is not By.gpu and frame["gpu"].to_list() != [ALL_GPUS] * frame.height
-    limited = frame if top is None or by in {By.category, By.gpu} else frame.head(top)
-    hidden = frame.height - limited.height
-    note = f"{format_count(hidden)} more rows; --top N shows more, --format csv all" if hidden else ""
+    by, per_gpu = request.by, request.per_gpu
+    top = request.top or (None if by in {By.category, By.gpu} else ROWS_SHOWN)
+    shown = frame if top is None else frame.head(top)
+    hidden = frame.height - shown.height
+    notes = [f"{counted(hidden, 'more row')}; --top N shows more, --format csv all."] if hidden else []
     if by is By.category and not per_gpu:
-        limited, note = _down_to_the_window(analysis, limited), _COMMUNICATION_NOTE
-    columns, texts = cells(limited, without=() if per_gpu or by is By.gpu else ("gpu",))
-    found = [
-        Section(
-            f"By {by.value}" + (", over all GPUs" if by is By.category and not per_gpu else ""),
-            columns,
-            texts,
-            note,
-        )
-    ]
+        shown = _down_to_the_window(analysis, shown)
+        notes.append(_COMMUNICATION_NOTE)
+    if request.inclusive:
+        notes.append(_INCLUSIVE_NOTE)
+    without = () if per_gpu or by is By.gpu else ("gpu",)
+    found = [Section(_title(request), *cells(shown, KEYS[by], without), " ".join(notes))]
     if by is By.category and not per_gpu:
-        found.append(Section("By GPU", *cells(analysis.gpus)))
-    if verbose:
+        found.append(Section("By GPU", *cells(analysis.gpus, KEYS[By.gpu])))
+    if request.verbose:
         found += [
             Section(
-                f"Longest-running kernels of {category}",
-                *cells(top_kernels(analysis, category, TOP_KERNELS), ("category",)),
+                f"Longest-running kernels of {category}, over all GPUs",
+                *cells(top_kernels(analysis, category, TOP_KERNELS), KEYS[By.kernel], without=("category",)),
             )
             for category in analysis.categories.filter(pl.col("gpu") == ALL_GPUS)["category"].to_list()
         ]
     return found
+
+
+def _title(request: Request) -> str:
+    """Return what rows are about, and over what."""
+    if request.by is By.gpu:
+        return "By GPU"
+    kind = ""
+    if request.by in {By.range, By.path}:
+        kind = ", inclusive" if request.inclusive else ", exclusive"
+    depth = f" to depth {request.depth}" if request.depth is not None else ""
+    return f"By {request.by.value}{depth}{kind}, {'for each GPU' if request.per_gpu else 'over all GPUs'}"
 
 
 def _down_to_the_window(analysis: Analysis, categories: pl.DataFrame) -> pl.DataFrame:

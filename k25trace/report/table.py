@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from k25trace.report.layout import GAP, fitted, lay_out, stacked
 from k25trace.report.sections import Section
 
 _WIDTH_OFF_TERMINAL = 200
@@ -25,19 +26,33 @@ def render(header: list[tuple[str, str]], warnings: list[tuple[str, str]], found
     for section in found:
         console.print()
         console.print(Text(section.title, style="bold"))
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in section.columns:
-            table.add_column(
-                Text(column.heading),
-                justify="right" if column.right else "left",
-                no_wrap=column.right,
-                overflow="fold",
-            )
-        for row in section.rows:
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
+        _section(console, section, width)
         if section.note:
             console.print(Text(section.note, style="dim"))
+
+
+def _section(console: Console, section: Section, width: int) -> None:
+    layout = lay_out(section.columns, section.rows, width)
+    if not layout.widths:
+        for row in section.rows:
+            for line in stacked(section.columns, row, width):
+                console.print(Text(line), overflow="fold")
+        return
+    columns = [section.columns[i] for i in layout.shown]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
+    for column, wide in zip(columns, layout.widths, strict=True):
+        justify = "right" if column.right else "left"
+        table.add_column(Text(column.heading), justify=justify, width=wide, no_wrap=column.right, overflow="fold")
+    cells = [
+        [row[i] for row in section.rows] if column.right else fitted([row[i] for row in section.rows], wide)
+        for i, column, wide in zip(layout.shown, columns, layout.widths, strict=True)
+    ]
+    for row in zip(*cells, strict=True):
+        table.add_row(*map(Text, row))
+    console.print(table)
+    left_out = [c.heading for i, c in enumerate(section.columns) if i not in layout.shown]
+    if left_out:
+        console.print(Text(f"Left out for want of width: {', '.join(left_out)}; --format csv has all.", style="dim"))
 
 
 def _pairs(console: Console, pairs: list[tuple[str, str]]) -> None:

@@ -1,6 +1,11 @@
 """Names as text for people: they come from traced programs and are hostile input."""
 
 import unicodedata
+from collections.abc import Sequence
+
+NO_RANGE = "(launched under no range)"
+UNNAMED = "(unnamed)"
+PATH_SEPARATOR = " / "
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "\x1b": "\\e"}
 
@@ -27,6 +32,39 @@ def printable(text: str, limit: int | None = None) -> str:
         tail = (limit - 1) // 3
         text = text[: limit - 1 - tail] + "…" + text[len(text) - tail :]
     return text
+
+
+def range_label(name: str | None) -> str:
+    r"""Return a range's name as people read it; different names have different labels.
+
+    A name that could be taken for something else stands in quotes: one that looks like a label, like the path of
+    several ranges, or that holds what cannot be shown as it is.
+
+    Examples
+    --------
+    >>> [range_label(name) for name in (None, "", "gemm", "(unnamed)", "a / b", "a\nb")]
+    ['(launched under no range)', '(unnamed)', 'gemm', '"(unnamed)"', '"a / b"', '"a\\nb"']
+    """
+    if name is None:
+        return NO_RANGE
+    if not name:
+        return UNNAMED
+    shown = printable(name)
+    taken_for_another = name in {NO_RANGE, UNNAMED} or name.startswith('"') or f" {name} ".count(PATH_SEPARATOR)
+    if shown == name and name == name.strip() and not taken_for_another:
+        return name
+    return '"' + printable(name.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def path_label(path: Sequence[str] | None) -> str:
+    """Return a path as people read it, outermost range first (see `range_label`).
+
+    Examples
+    --------
+    >>> path_label(["step", "moe"]), path_label(["step / moe"]), path_label(None)
+    ('step / moe', '"step / moe"', '(launched under no range)')
+    """
+    return NO_RANGE if path is None else PATH_SEPARATOR.join(map(range_label, path))
 
 
 def _is_plain(character: str) -> bool:
