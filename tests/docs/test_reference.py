@@ -38,7 +38,7 @@ OPTIONS = {
     "window": ["--window", "40ms:60ms"],
     "open_window": ["--window", ":60ms"],
     "nccl": ["--domain", "NCCL"],
-    "of_tables": ["--per-gpu", "--by", "range", "-v", "--top", "3"],
+    "of_tables": ["--per-gpu", "--by", "range"],
 }
 
 
