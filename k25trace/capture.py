@@ -38,6 +38,7 @@ from k25trace.nsys import (
     run,
 )
 from k25trace.presets import Preset, load_preset
+from k25trace.report.files import check_free
 
 Say = Callable[[str], None]
 Whose = Literal["program", "nsys", "unknown"]
@@ -324,9 +325,8 @@ def refuse_early(plan_: CapturePlan) -> None:
     there = [plan_.file(suffix) for suffix in SUFFIXES if plan_.file(suffix).exists()]
     if there and not plan_.force:
         raise OutputExists(f"{there[0]}: exists already", "name another with -o, or replace it with --force")
-    directories = [path for path in there if path.is_dir()]
-    if directories:
-        raise CaptureFailed(f"{directories[0]}: a folder")
+    for path in there:
+        check_free(path, force=True)
     program = plan_.program[0]
     # nsys looks into the current folder, too.
     if shutil.which(program) is None and shutil.which(os.path.join(".", program)) is None:
@@ -541,13 +541,7 @@ def _advice(said: str) -> str:
 def _keep(plan_: CapturePlan, made: Path, suffix: str) -> Path:
     """Give a result its name, and remove what an older capture of that name left beside it."""
     target = plan_.file(suffix)
-    if made.stat().st_dev == target.parent.stat().st_dev:
-        replace(made, target)
-    else:
-        near = plan_.staging / target.name
-        shutil.copyfile(made, near)
-        replace(near, target)
-        made.unlink(missing_ok=True)
+    replace(made, target)
     for old in SUFFIXES if suffix == REPORT else ():
         if old != suffix:
             plan_.file(old).unlink(missing_ok=True)

@@ -11,10 +11,11 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import quote
 
-from k25trace.errors import NsysFailed, OutputExists, UnreadableReport
+from k25trace.errors import NsysFailed, UnreadableReport
 from k25trace.nsys import Nsys, export_argv, run
+from k25trace.paths import behind_links, read_only_uri
+from k25trace.report.files import check_free
 
 
 class Kind(StrEnum):
@@ -66,8 +67,7 @@ def export(report: Path, output: Path, kind: Kind, nsys: Nsys, *, force: bool) -
     """
     if not report.is_file():
         raise UnreadableReport(f"{report}: no such file")
-    if output.exists() and not force:
-        raise OutputExists(f"{output}: exists already", "name another with -o, or replace it with --force")
+    check_free(output, force=force, never=[report], folders=kind is Kind.parquetdir)
     with staging(output) as folder:
         made = folder / output.name
         with _progress(made, f"exporting {report.name}"):
@@ -103,7 +103,7 @@ def flaw_of(export_: Path) -> str | None:
     if journal.exists() and journal.stat().st_size:
         return "interrupted, its journal is beside it"
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(export_.absolute()))}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(read_only_uri(export_), uri=True)) as db:
             tables = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
     except sqlite3.Error as error:
         return str(error)
@@ -131,7 +131,7 @@ def staging(output: Path) -> Generator[Path]:
         The folder of the target is not there or cannot be written.
     """
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+        folder = Path(tempfile.mkdtemp(prefix=".k25trace-", dir=behind_links(output).parent))
     except OSError as error:
         raise NsysFailed(f"{output}: cannot be written: {error.strerror}") from None
     try:
@@ -141,18 +141,22 @@ def staging(output: Path) -> Generator[Path]:
 
 
 def replace(made: Path, target: Path) -> None:
-    """Give a finished file or folder its name, in place of what has it.
+    """Give a finished file or folder its name, in place of what has it; a symbolic link stays, and leads to it.
 
     Raises
     ------
     NsysFailed
         The system does not let us.
     """
+    place = behind_links(target)
     try:
-        if target.is_dir() and not target.is_symlink():
-            aside = made.with_name(made.name + ".old")
-            target.rename(aside)
-        made.replace(target)
+        if made.stat().st_dev != place.parent.stat().st_dev:
+            with staging(place) as near:
+                replace(Path(shutil.move(made, near / made.name)), place)
+            return
+        if place.is_dir():
+            place.rename(made.with_name(made.name + ".old"))
+        made.replace(place)
     except OSError as error:
         raise NsysFailed(f"{target}: cannot be written: {error.strerror}") from None
 

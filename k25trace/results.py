@@ -8,6 +8,7 @@ from k25trace import accounting
 from k25trace.accounting import Account
 from k25trace.medians import Medians
 from k25trace.ownership import PUSH_POP
+from k25trace.paths import path_text
 from k25trace.replays import Replays
 from k25trace.selection import Window
 from k25trace.tally import LANE_BITS, Classes, Sums, unpacked
@@ -112,7 +113,7 @@ def _report_row(part: Part) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "report": [part.trace.report],
-            "file": [str(part.trace.path)],
+            "file": [path_text(part.trace.path)],
             "nsys_version": [facts.get("EXPORT_PRODUCT_VERSION")],
             "export_schema": [facts.get("EXPORT_SCHEMA_VERSION")],
         },

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 from k25trace.errors import CannotAnswer, UnreadableReport, UnsafeCopy, UsageError
 from k25trace.export import flaw_of, staging
 from k25trace.manifest import is_secret_name
-from k25trace.report.files import replacing
+from k25trace.paths import file_uri, read_only_uri
+from k25trace.report.files import check_free, replacing
 
 SHORTEST, SHORTEST_NAME = 6, 3
 """Values, and names of people and machines, with fewer characters are removed but not searched for."""
@@ -138,7 +138,8 @@ def scrub(source: Path, output: Path, *, names: bool, force: bool) -> Scrubbed:
     CannotAnswer
         It is a database that nsys did not export.
     """
-    _refuse(source, output)
+    _refuse(source)
+    check_free(output, force=force, never=[source])
     with staging(output) as folder:
         work, final = folder / "work.sqlite", folder / "final.sqlite"
         _copy(source, work)
@@ -152,7 +153,7 @@ def scrub(source: Path, output: Path, *, names: bool, force: bool) -> Scrubbed:
     return result
 
 
-def _refuse(source: Path, output: Path) -> None:
+def _refuse(source: Path) -> None:
     if source.is_dir():
         raise UsageError(f"{source}: a folder", "scrub the .sqlite export of the same report")
     if not source.exists():
@@ -165,19 +166,16 @@ def _refuse(source: Path, output: Path) -> None:
     wrong = flaw_of(source)
     if wrong:
         raise UnreadableReport(f"{source}: cannot be read: {wrong}")
-    if output.exists() and output.samefile(source):
-        raise UsageError(f"{output}: the report itself", "name another file with -o")
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copy what the tables hold, and nothing of what was deleted from them."""
-    uri = f"file:{quote(str(source.absolute()))}?mode=ro"
     with source.open("rb") as file:
-        if 2 in file.read(20)[18:20]:
-            uri += "&immutable=1"  # a write-ahead log would be created beside it
+        write_ahead = 2 in file.read(20)[18:20]  # a log would be created beside it
+    uri = read_only_uri(source, immutable=write_ahead)
     try:
         with closing(sqlite3.connect(uri, uri=True)) as db:
-            db.execute("VACUUM INTO ?", (str(target),))
+            db.execute("VACUUM INTO ?", (file_uri(target),))
     except sqlite3.Error as error:
         raise UnreadableReport(f"{source}: cannot be copied: {error}") from None
 

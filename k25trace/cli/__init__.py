@@ -1,13 +1,16 @@
 """The command line: one verb a file, thin bodies, one place where errors become text and exit codes."""
 
-import os
 import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 import typer
 
 from k25trace import __version__
-from k25trace.cli import attribute, capture, doctor, export, query, rules, scrub
-from k25trace.errors import K25TraceError
+from k25trace.cli import attribute, capture, doctor, export, query, rules, scrub, streams
+from k25trace.errors import K25TraceError, UsageError
+from k25trace.paths import path_text
 from k25trace.report.text import printable
 
 app = typer.Typer(
@@ -42,14 +45,29 @@ def _root(
 
 def main() -> None:
     """Run the command line; a `K25TraceError` becomes one line, its hint another, and its exit code."""
+    streams.prepare()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be told of
     except K25TraceError as error:
+        _fail(error)
+    except BrokenPipeError:
+        # The reader of our output has seen enough (`| head`).
+        streams.give_up()
+        raise SystemExit(1) from None
+    except UnicodeEncodeError as error:
+        _fail(UsageError(f"{error.object[:80]!r}: not text that can be written as {error.encoding}"))
+    except OSError as error:
+        streams.give_up()
+        what = path_text(Path(error.filename)) if error.filename else "the output cannot be written"
+        _fail(K25TraceError(f"{what}: {(error.strerror or str(error)).lower()}"))
+
+
+def _fail(error: K25TraceError) -> NoReturn:
+    with suppress(OSError):  # where messages go has no room either: the exit code remains
         sys.stderr.write(f"k25trace: {printable(error.message)}\n")
         if error.hint:
             sys.stderr.write(f"  {printable(error.hint)}\n")
-        raise SystemExit(error.exit_code) from None
-    except BrokenPipeError:
-        # The reader of our output has seen enough (`| head`); what is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+    raise SystemExit(error.exit_code) from None

@@ -88,7 +88,7 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
         (save, [*reports, *(rules or [])]),
     ):
         if target is not None:
-            check_free(target, force=force, never=others)
+            check_free(target, force=force, never=others, streams=target is output)
     with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
         analysis = analyse(
             list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset,

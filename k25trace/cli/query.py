@@ -15,7 +15,7 @@ from k25trace.cli.options import Force, Output, Rules, seconds
 from k25trace.errors import UsageError
 from k25trace.parameters import option
 from k25trace.report.files import text_output
-from k25trace.report.plain import RowFormat, Value, render, render_fmt
+from k25trace.report.plain import FOR_PROGRAMS, RowFormat, Value, render, render_fmt
 from k25trace.report.queries import description, document, listing, metadata
 from k25trace.report.text import printable
 
@@ -209,17 +209,18 @@ def _words(words: list[str], count: int) -> list[str]:
 
 
 def _list(catalog: Catalog, how: RowFormat) -> None:
-    if how is RowFormat.json:
-        sys.stdout.write(json.dumps(document(catalog), indent=1, ensure_ascii=False) + "\n")
-    else:
-        render(*listing(catalog), how, sys.stdout)
+    with text_output(None, force=False, exact=how in FOR_PROGRAMS) as out:
+        if how is RowFormat.json:
+            out.write(json.dumps(document(catalog), indent=1, ensure_ascii=False) + "\n")
+        else:
+            render(*listing(catalog), how, out)
 
 
 def _metadata(catalog: Catalog, trace: str, output: Path | None, *, force: bool) -> None:
     from k25trace.trace.opening import open_sqlite
 
     found = metadata(Path(trace).stem, catalog, open_sqlite(trace).tables)
-    with text_output(output, force=force, never=[Path(trace)]) as out:
+    with text_output(output, force=force, never=[Path(trace)], exact=True) as out:
         out.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -235,7 +236,9 @@ def _run(
     ruleset = load_rules(rules) if rules else None
     with prepared(path, catalog, rules=ruleset, time_limit_s=time_limit or None) as session:
         found = session.sql(sql or "") if chosen is None else session.run(chosen, values)
-        with text_output(output, force=force, never=[path, *(rules or [])]) as out:
+        with text_output(
+            output, force=force, never=[path, *(rules or [])], exact=fmt is None and how in FOR_PROGRAMS
+        ) as out:
             if fmt is None:
                 render(found.columns, found, how, out)
             else:

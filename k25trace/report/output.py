@@ -29,7 +29,7 @@ def write(analysis: Analysis, request: Request, output: Path | None, save: Path 
 
         with replacing(save, force=force) as temporary:
             database.write(analysis, temporary)
-    with text_output(output, force=force) as out:
+    with text_output(output, force=force, exact=request.output_format in {Format.json, Format.csv}) as out:
         if request.output_format is Format.json:
             json_.render(json_.tables(analysis), out)
             return

@@ -33,6 +33,10 @@ class RowFormat(StrEnum):
     markdown = "markdown"
 
 
+FOR_PROGRAMS = frozenset({RowFormat.json, RowFormat.csv, RowFormat.tsv, RowFormat.nl})
+"""Formats that hold values as they are, and are UTF-8 wherever they go."""
+
+
 def render(columns: Sequence[str], rows: Iterable[Sequence[Value]], how: RowFormat, out: TextIO) -> None:
     """Write rows.
 
@@ -52,7 +56,9 @@ def render(columns: Sequence[str], rows: Iterable[Sequence[Value]], how: RowForm
         lines = itertools.chain([list(columns), ["---"] * len(columns)], (map(_markdown, row) for row in rows))
         out.writelines(f"| {' | '.join(line)} |\n" for line in lines)
     elif how in {RowFormat.csv, RowFormat.tsv}:
-        writer = csv.writer(out, lineterminator="\n", delimiter="," if how is RowFormat.csv else "\t")
+        delimiter = "," if how is RowFormat.csv else "\t"
+        # A line end of both characters makes the writer quote texts that hold either.
+        writer = csv.writer(_LineFeeds(out), lineterminator="\r\n", delimiter=delimiter)
         writer.writerow(columns)
         writer.writerows(map(_cell, row) for row in rows)
     elif how is RowFormat.nl:
@@ -78,6 +84,16 @@ def render_fmt(columns: Sequence[str], rows: Iterable[Sequence[Value]], fmt: str
         raise ValueError(f"{fmt} is not one of {', '.join(tabulate.tabulate_formats)}")
     texts = [[_text(value) for value in row] for row in rows]
     out.write(tabulate.tabulate(texts, headers=list(columns), tablefmt=fmt, disable_numparse=True) + "\n")
+
+
+class _LineFeeds:
+    """Takes the lines of a `csv.writer` that ends them with CR LF, and ends them with LF."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, line: str) -> int:
+        return self._out.write(line.removesuffix("\r\n") + "\n")
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Value]], out: TextIO) -> None:

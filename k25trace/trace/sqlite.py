@@ -14,13 +14,13 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import adbc_driver_manager
 import adbc_driver_sqlite
 import polars as pl
 
 from k25trace.errors import UnreadableReport
+from k25trace.paths import read_only_uri
 from k25trace.trace.source import CHUNK_ROWS, Col, Only
 
 MAGIC = b"SQLite format 3\x00"
@@ -195,7 +195,7 @@ def _read_only_uri(path: Path, shown: Path) -> str:
         )
     # SQLite would create -shm beside a file in WAL mode, even to read it; nothing can be in a log that is not there.
     write_ahead = header[18] == 2 or header[19] == 2
-    return f"file:{quote(str(path.absolute()))}?mode=ro" + ("&immutable=1" if write_ahead else "")
+    return read_only_uri(path, immutable=write_ahead)
 
 
 def _is_hot(journal: Path) -> bool:

@@ -355,7 +355,6 @@ def test_polars_is_not_imported_before_the_program_has_run(stand_in, tmp_path, r
 def test_a_signal_reaches_a_program_that_shares_the_group_of_nsys(stand_in, tmp_path, number):
     import subprocess
     import sys
-    import time
 
     env = {**os.environ, **stand_in()}
     code = "import signal, sys, time\nfor n in (2, 15): signal.signal(n, lambda n, f: sys.exit(9))\n"
@@ -374,11 +373,9 @@ def test_a_signal_reaches_a_program_that_shares_the_group_of_nsys(stand_in, tmp_
     ]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"up\n"
-    began = time.monotonic()
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == 9
-    assert time.monotonic() - began < 20
     assert (tmp_path / "cap.nsys-rep").exists()
     exit_ = json.loads((tmp_path / "cap.k25.json").read_text(encoding="utf-8"))["exit"]
     assert exit_["signals"] == [number]

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -123,13 +122,12 @@ def start(rank, size, port, *words, code=None):
 
 
 def test_a_rank_that_never_comes_is_named():
-    began, port = time.monotonic(), free_port()
+    port = free_port()
     started = [start(rank, 3, port, "--timeout", "6") for rank in (0, 1)]
     for rank, process in enumerate(started):
         said = process.communicate(timeout=60)[1]
         assert process.returncode == 1
         assert f"error: rank {rank}: rank 2 did not reach 'the start' within 6 s" in said
-    assert time.monotonic() - began < 40
 
 
 def test_a_missing_first_rank_is_named():
