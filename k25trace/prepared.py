@@ -19,7 +19,7 @@ from typing import cast
 from k25trace.catalog import BUILT_IN, CATALOGUE_TABLES, Catalog, Query, Requirement
 from k25trace.classify import RuleSet, load_rules
 from k25trace.contract import ReadsOnly, check, interrupted, load_table_functions
-from k25trace.errors import BadQuery, BudgetExceeded, CannotAnswer
+from k25trace.errors import BadQuery, BudgetExceeded, CannotAnswer, UsageError
 from k25trace.parameters import Given, bound
 from k25trace.refusals import Asked, missing_column, missing_table, refusal
 from k25trace.taxonomy import is_communication, is_nccl
@@ -122,11 +122,13 @@ class Session:
             SQLite refuses it, or it would do something else than read.
         CannotAnswer
             The report lacks a table or column of nsys that it names.
+        UsageError
+            It is no text that SQLite could be given.
         """
         try:
             statement.encode()
         except UnicodeEncodeError:
-            raise BadQuery("--sql: not UTF-8") from None
+            raise UsageError("--sql: not UTF-8") from None
         named = {word.lower() for word in _WORD.findall(statement)}
         steps = {*CATALOGUE_TABLES, *(name for name, q in self._catalog.queries.items() if q.is_step)}
         self._make([Requirement(name, False, (), frozenset()) for name in sorted(named & steps)], "--sql", {})

@@ -129,7 +129,11 @@ def test_a_closed_standard_error_changes_nothing(trace, rules):
 def test_words_that_are_no_text_are_refused(trace, rules):
     done = run(["query", "--sql", os.fsdecode(b"SELECT '\xff'"), "TRACE"], trace, rules)
     assert done.returncode == 2
-    assert done.stderr == b"k25trace: \"SELECT '\\udcff'\": not text that can be written as utf-8\n"
+    assert done.stderr == b"k25trace: --sql: not UTF-8\n"
+    done = run(["query", os.fsdecode(b"gpu_\xff"), "TRACE"], trace, rules)
+    assert done.returncode in {1, 2}
+    assert done.stderr.startswith(b"k25trace: ")
+    assert done.stderr.count(b"\n") <= 2
 
 
 # ---------------------------------------------------------------- outputs
