@@ -7,6 +7,7 @@ twice.
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from k25trace import health
@@ -16,11 +17,18 @@ from k25trace.classify import RuleSet, load_rules
 from k25trace.errors import CannotAnswer, UsageError
 from k25trace.ordering import in_time_order
 from k25trace.ownership import owned
-from k25trace.replays import Replays, replays
+from k25trace.replays import OPAQUE_HINT, Replays, recorded_whole, replays
 from k25trace.results import Analysis, Part, combine
-from k25trace.selection import Bounds, Window, kernel_window, select_range
+from k25trace.selection import (
+    Bounds,
+    Window,
+    kernel_window,
+    refuse_opaque,
+    select_range,
+)
 from k25trace.tally import Classes, Sums, Tally, other_intervals
 from k25trace.trace import Trace, open_trace
+from k25trace.units import counted
 from k25trace.warnings import ReportWarning, in_order, warn
 
 if TYPE_CHECKING:
@@ -84,34 +92,57 @@ def attribute(
         for trace in traces:
             trace.load()  # once, before anything would stream them
     with_kernels = [trace for trace in traces if trace.survey.height]
+    empty = {trace.report: _why_empty(trace) for trace in traces if not trace.survey.height}
     if not with_kernels:
-        raise _no_kernels(traces[0])
+        raise _no_kernels(traces, list(empty.values()))
     parts = [_analyse(trace, bounds, range_glob, domains, rules, ranges=ranges) for trace in with_kernels]
-    found = combine(parts, ranges=ranges)
-    empty = [trace for trace in traces if not trace.survey.height]
+    for part in parts:
+        if part.window.selector == "window" and part.sums.names.height == 0:
+            refuse_opaque(part.trace, part.window, part.replays)
+    found = combine(parts, traces, ranges=ranges)
     if empty:
-        seen = "no CUDA kernel in " + ", ".join(str(trace.path) for trace in empty)
-        found.warnings.insert(0, warn("no-kernels", len(empty), seen))
+        each = [f"no kernels in {trace.path}: {empty[trace.report]}" for trace in traces if trace.report in empty]
+        found.warnings.append(warn("no-kernels", len(empty), "; ".join(each)))
+    if len(traces) > 1:
+        own = "each report has a clock of its own" + (", on which --window is taken" if bounds is not None else "")
+        found.warnings.append(warn("clock-unaligned", len(traces), own))
     found.warnings[:] = in_order(found.warnings)
     return found
 
 
-def _no_kernels(trace: Trace) -> CannotAnswer:
+@dataclass(frozen=True)
+class _Reason:
+    """Why a report holds no kernels, and what would mend it."""
+
+    why: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.why} ({self.hint})"
+
+
+def _why_empty(trace: Trace) -> _Reason:
     launched = replays(trace).opaque.height
     if launched:
-        return CannotAnswer(
-            f"{trace.path}: no kernels: all ran inside {launched} CUDA graph launches that were recorded as wholes",
-            "capture with --cuda-graph-trace=node",
-        )
+        return _Reason(f"all ran inside {recorded_whole(launched)}", OPAQUE_HINT)
     left_out = trace.unusable_kernels
     if left_out:
-        return CannotAnswer(
-            f"{trace.path}: no kernels with usable times: all {left_out} end before they start or outside the capture",
+        return _Reason(
+            f"{counted(left_out, 'kernel')} with impossible times (an end before the start, or outside the capture)",
             "export the report again; if that changes nothing, capture again",
         )
-    return CannotAnswer(
-        f"{trace.path}: no CUDA kernels in this report (no-kernels)",
+    return _Reason(
+        "none was recorded (no-kernels)",
         "capture with --trace=cuda,nvtx, the program's workers included, and open the capture range around GPU work",
+    )
+
+
+def _no_kernels(traces: list[Trace], reasons: list[_Reason]) -> CannotAnswer:
+    if len(traces) == 1:
+        return CannotAnswer(f"{traces[0].path}: no CUDA kernels: {reasons[0].why}", reasons[0].hint)
+    each = "; ".join(f"{trace.path}: {reason.why}" for trace, reason in zip(traces, reasons, strict=True))
+    return CannotAnswer(
+        f"no kernels in any of {len(traces)} reports: {each}", "; ".join(dict.fromkeys(r.hint for r in reasons))
     )
 
 

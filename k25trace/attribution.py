@@ -78,10 +78,11 @@ class Attribution:
         if self.domains is None:
             return ranges.filter(~pl.col("is_nccl"))
         present = {self.trace.names[d]: d for d in integers(ranges["domain"].unique())}
+        absent = [domain for domain in self.domains if domain not in present]
         chosen = [present[domain] for domain in self.domains if domain in present]
-        if not chosen:
+        if absent:
             raise CannotAnswer(
-                f"{self.trace.path}: no NVTX range of domain {' or '.join(self.domains)}",
+                f"{self.trace.path}: no NVTX range of domain {' or '.join(map(repr, absent))}",
                 f"domains in this report: {', '.join(sorted(present)) or 'none'}",
             )
         return ranges.filter(pl.col("domain").is_in(chosen))

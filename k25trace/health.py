@@ -9,11 +9,12 @@ import polars as pl
 
 from k25trace.nesting import nest
 from k25trace.packing import Packing
-from k25trace.replays import Replays, capture_in_progress
+from k25trace.replays import Replays, capture_in_progress, recorded_whole
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID, integers
 from k25trace.trace.keys import with_key
 from k25trace.trace.tables import api_kind
+from k25trace.units import counted
 from k25trace.warnings import ReportWarning, warn
 
 LOSSY_RANGES_COUNT = 50
@@ -33,7 +34,7 @@ END_SLACK_NS = 1_000_000
 def opaque_replays(found: Replays) -> list[ReportWarning]:
     """Warn of graph launches whose kernels the report does not contain."""
     count = found.opaque.height
-    return [warn("opaque-graphs", count, f"{count} CUDA graph launches without kernels in the report")] if count else []
+    return [warn("opaque-graphs", count, recorded_whole(count))] if count else []
 
 
 def open_ranges(trace: Trace) -> list[ReportWarning]:
@@ -41,17 +42,17 @@ def open_ranges(trace: Trace) -> list[ReportWarning]:
     if trace.ranges.height == 0:
         return [warn("nvtx-not-recorded", 1, "no NVTX range in the report")]
     count = trace.ranges.filter(~pl.col("closed")).height
-    return [warn("ranges-without-end", count, f"{count} NVTX ranges without an end")] if count else []
+    return [warn("ranges-without-end", count, f"{counted(count, 'NVTX range')} without an end")] if count else []
 
 
 def unlaunched_kernels(count: int) -> list[ReportWarning]:
     """Warn of kernels whose launch call is not in the report."""
-    return [warn("kernels-without-launch", count, f"{count} kernels without a launch call")] if count else []
+    return [warn("kernels-without-launch", count, f"{counted(count, 'kernel')} without a launch call")] if count else []
 
 
 def uncaptured_kernels(count: int) -> list[ReportWarning]:
     """Warn of replayed kernels whose graph was captured before the recording began."""
-    seen = f"{count} replayed kernels whose graph capture was not recorded"
+    seen = f"{counted(count, 'replayed kernel')} of a graph whose capture was not recorded"
     return [warn("capture-ranges-missing", count, seen)] if count else []
 
 
@@ -70,7 +71,7 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
         keyed = keyed.join(with_key(operations.select("process", "correlation")), on="key", how="anti")
     during = capture_in_progress(trace, keyed.select("thread", pl.col("start_ns").alias("at_ns")))
     count = keyed.filter(during.is_null())["key"].n_unique()
-    seen = f"{count} kernel launches without a kernel"
+    seen = f"{counted(count, 'kernel launch', 'kernel launches')} without a kernel"
     return [warn("launches-without-kernels", count, seen)] if count else []
 
 
@@ -106,7 +107,8 @@ def incomplete_capture(trace: Trace) -> list[ReportWarning]:
     if judged.height == 0:
         return []
     shares = ", ".join(f"{empty:.0%} of {count:,}" for count, empty in judged.select("count", "empty").iter_rows())
-    seen = f"events were lost in {judged.height} processes ({shares} innermost NVTX ranges hold no API call)"
+    who = counted(judged.height, "process", "processes")
+    seen = f"events were lost in {who} ({shares} innermost NVTX ranges hold no API call)"
     return [warn("incomplete-capture", judged.height, seen)]
 
 
@@ -149,7 +151,8 @@ def stream_overlap(trace: Trace) -> list[ReportWarning]:
     if in_disorder.len():
         lanes = lanes.sort("lane", "start_ns", "end_ns")
     count = int(lanes.group_by("lane").agg((start < end.shift(1)).sum().alias("count"))["count"].sum())
-    return [warn("stream-overlap", count, f"{count} kernels overlap the one before on their stream")] if count else []
+    seen = f"{counted(count, 'kernel')} starting before the one ahead on the same stream ends"
+    return [warn("stream-overlap", count, seen)] if count else []
 
 
 def _launching_processes(trace: Trace, calls: pl.DataFrame) -> list[int]:

@@ -12,8 +12,12 @@ import polars as pl
 from k25trace.nesting import last_at
 from k25trace.trace import Trace
 from k25trace.trace.tables import FAR_FUTURE_NS
+from k25trace.units import counted
 
 _KEY = ["process", "correlation"]
+
+OPAQUE_HINT = "capture with --cuda-graph-trace=node"
+"""What makes nsys record the kernels of CUDA graphs."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,12 @@ def replays(trace: Trace) -> Replays:
         nowhere = unseen.select("gpu", start_ns="end_ns", end_ns="end_ns", bounded=pl.lit(value=False))
         intervals = pl.concat([intervals, nowhere if trace.has_graph_traces else _may_run(trace, unseen)])
     return Replays(pl.concat(shown), intervals)
+
+
+def recorded_whole(count: int) -> str:
+    """Return how messages name graph launches whose kernels are not in the report."""
+    launches = counted(count, "CUDA graph launch", "CUDA graph launches")
+    return f"{launches} recorded without {'its' if count == 1 else 'their'} kernels"
 
 
 def capture_in_progress(trace: Trace, instants: pl.DataFrame) -> pl.Series:

@@ -1,6 +1,6 @@
 """The results of an analysis as frames, put together from what each report adds up to."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -85,8 +85,8 @@ class Part:
     warnings: list[ReportWarning]
 
 
-def combine(parts: list[Part], *, ranges: bool) -> Analysis:
-    """Return the analysis of several reports from what each adds up to."""
+def combine(parts: list[Part], traces: list[Trace], *, ranges: bool) -> Analysis:
+    """Return the analysis of several reports from what each adds up to; ``traces`` also holds those without kernels."""
     gpus = pl.concat([_gpu_rows(part) for part in parts])
     names = pl.concat([_named(part) for part in parts])
     categories = _categories(parts, gpus, names)
@@ -94,7 +94,7 @@ def combine(parts: list[Part], *, ranges: bool) -> Analysis:
     wall = pl.concat([_wall_rows(part) for part in parts])
     owned = pl.concat([_range_rows(part) for part in parts]) if ranges else None
     return Analysis(
-        reports=pl.concat([_report_row(part) for part in parts]),
+        reports=pl.concat([_report_row(trace) for trace in traces]),
         windows=pl.concat([_window_row(part) for part in parts]),
         gpus=gpus,
         processes=pl.concat([_process_rows(part) for part in parts]),
@@ -104,16 +104,22 @@ def combine(parts: list[Part], *, ranges: bool) -> Analysis:
         ranges=owned,
         inclusive=_inclusive(owned) if owned is not None else None,
         kernels=_kernel_rows(names),
-        warnings=[w for part in parts for w in part.warnings] + _unclassified(names),
+        warnings=[w for part in parts for w in _said_of(part, several=len(traces) > 1)] + _unclassified(names),
     )
 
 
-def _report_row(part: Part) -> pl.DataFrame:
-    facts = part.trace.facts
+def _said_of(part: Part, *, several: bool) -> list[ReportWarning]:
+    """Return the warnings about one report, which of several they name."""
+    which = f"report {part.trace.report}: " if several else ""
+    return [replace(warning, message=which + warning.message) for warning in part.warnings]
+
+
+def _report_row(trace: Trace) -> pl.DataFrame:
+    facts = trace.facts
     return pl.DataFrame(
         {
-            "report": [part.trace.report],
-            "file": [path_text(part.trace.path)],
+            "report": [trace.report],
+            "file": [path_text(trace.path)],
             "nsys_version": [facts.get("EXPORT_PRODUCT_VERSION")],
             "export_schema": [facts.get("EXPORT_SCHEMA_VERSION")],
         },

@@ -7,6 +7,7 @@ for every value that was removed; one that is found there anywhere is an error, 
 """
 
 import re
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -161,7 +162,7 @@ def _refuse(source: Path) -> None:
     if source.suffix == ".nsys-rep":
         raise UsageError(
             f"{source}: a report can only be scrubbed as a database",
-            f"k25trace export {source}, then scrub that",
+            f"k25trace export {shlex.quote(str(source))}, then scrub that",
         )
     wrong = flaw_of(source)
     if wrong:

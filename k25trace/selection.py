@@ -4,7 +4,6 @@ The window is the span of all kernels, or given instants, or the time that the r
 onto each GPU. Only the last selects kernels, too: those launched inside, or captured inside.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,7 +13,8 @@ import polars as pl
 from k25trace.attribution import Attribution
 from k25trace.errors import CannotAnswer, UsageError
 from k25trace.intervals import clip, union
-from k25trace.replays import Replays
+from k25trace.quoting import shortened
+from k25trace.replays import OPAQUE_HINT, Replays, recorded_whole
 from k25trace.trace import Trace
 from k25trace.trace.interning import integers
 from k25trace.units import parse_ns
@@ -110,7 +110,8 @@ def kernel_window(trace: Trace, found: Replays, bounds: Bounds | None = None) ->
             start if bounds.start_ns is None else bounds.start_ns,
             end if bounds.end_ns is None else bounds.end_ns,
         )
-        if asked[1] <= asked[0] or asked[0] > end or asked[1] <= start:
+        after = asked[0] > end or (asked[0] == end and not _ends_at_once(trace, end))
+        if asked[1] <= asked[0] or after or asked[1] <= start:
             raise CannotAnswer(
                 f"{trace.path}: no kernel runs in the window {asked[0]}:{asked[1]} (ns)",
                 f"kernels run in {start}:{end}",
@@ -119,6 +120,28 @@ def kernel_window(trace: Trace, found: Replays, bounds: Bounds | None = None) ->
     gpus = pl.DataFrame({"gpu": range(len(trace.gpus))}, schema={"gpu": trace.slots.schema["gpu"]})
     pieces = gpus.with_columns(pl.lit(start, pl.Int64).alias("start_ns"), pl.lit(end, pl.Int64).alias("end_ns"))
     return Window(pieces, "kernels" if bounds is None else "window", cuts=bounds is not None)
+
+
+def _ends_at_once(trace: Trace, at_ns: int) -> bool:
+    """Whether a kernel of no length runs at an instant: a window that begins there holds it, and none that ended."""
+    here = (pl.col("start_ns") == at_ns) & (pl.col("end_ns") == at_ns)
+    return any(chunk.select(here.any()).item() for chunk in trace.kernel_chunks())
+
+
+def refuse_opaque(trace: Trace, window: Window, found: Replays) -> None:
+    """Raise if graph launches whose kernels are not in the report ran, or may have run, in a window without kernels.
+
+    Raises
+    ------
+    CannotAnswer
+        They did: shares of no kernels would say that nothing ran.
+    """
+    inside = (pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns)
+    count = found.opaque.filter(inside).height
+    if count:
+        raise CannotAnswer(
+            f"{trace.path}: no kernels in the window: what ran there may be inside {recorded_whole(count)}", OPAQUE_HINT
+        )
 
 
 def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = None) -> tuple[Window, pl.Series]:
@@ -155,7 +178,7 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
     # An instance's copies and kernels make one span.
     spans = spans.group_by("gpu", "instance").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     if not selected.any():
-        raise CannotAnswer(f"{path}: no kernel was launched inside a range {glob}")
+        raise CannotAnswer(f"{path}: no kernel was launched inside a range {glob!r}")
     pieces = union(spans, ["gpu"])
     if pieces.height == 0:  # all that was selected lasts no time
         pieces = (
@@ -168,7 +191,7 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
             bounds.end_ns if bounds.end_ns is not None else _int(pieces["end_ns"].max()),
         )
         if pieces.height == 0:
-            raise CannotAnswer(f"{path}: no range {glob} has kernels in that window")
+            raise CannotAnswer(f"{path}: no range {glob!r} has kernels in that window")
     return Window(pieces, "range", cuts=bounds is not None, pattern=glob), selected
 
 
@@ -178,10 +201,11 @@ def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame
     present = integers(attribution.owning["name"].unique())
     matching = [name for name in present if fnmatchcase(names[name], glob)]
     if not matching:
-        shown = ", ".join(sorted({re.sub(r"\s+", " ", names[name])[:40] for name in present})[:_PRESENT_SHOWN])
+        every = sorted({shortened(" ".join(names[name].split()), 40) for name in present})
+        shown = ", ".join(every[:_PRESENT_SHOWN]) + (", ..." if len(every) > _PRESENT_SHOWN else "")
         raise CannotAnswer(
-            f"{attribution.trace.path}: no NVTX range matches {glob}",
-            f"ranges in this report: {shown}, ..."
+            f"{attribution.trace.path}: no NVTX range matches {glob!r}",
+            f"ranges in this report: {shown}"
             if present
             else "the report has no NVTX range; capture with --trace=cuda,nvtx",
         )

@@ -21,45 +21,44 @@ KINDS: dict[str, Kind] = {
     "incomplete-capture": Kind(
         "error",
         "processes",
-        "nsys lost events: every figure is of what is left; capture again, with --capture-range",
+        "every figure is of what is left; capture again, with --capture-range",
     ),
-    "no-kernels": Kind("error", "reports", "this report adds nothing to any figure"),
+    "no-kernels": Kind("error", "reports", "nothing of such a report is in any figure"),
     "dropped-events": Kind("error", "messages", "kernels may be missing: every figure is a lower bound"),
     "opaque-graphs": Kind(
         "warning",
         "graph launches",
-        "their kernels are in no share, their time is the wall row `opaque graph`, and exposed communication is an"
+        "what ran inside is in no share, its time is the wall row `opaque graph`, and exposed communication is an"
         " upper bound; capture with --cuda-graph-trace=node",
     ),
     "launches-without-kernels": Kind(
-        "warning", "launches", "nsys may have lost their kernels: kernel times are lower bounds"
+        "warning", "launches", "nsys may have lost kernels: kernel times are lower bounds"
     ),
-    "kernels-without-launch": Kind("warning", "kernels", "they are counted, under no range"),
+    "kernels-without-launch": Kind("warning", "kernels", "counted, under no range"),
     "capture-ranges-missing": Kind(
         "warning",
         "replayed kernels",
-        "their graph was captured before the recording began, so they have the ranges of the replay alone;"
+        "captured before the recording began, so that the ranges of the replay alone are known;"
         " start the recording before the capture",
     ),
-    "ranges-without-end": Kind("warning", "ranges", "never closed, they reach to the end of the report"),
-    "unusable-times": Kind("warning", "kernels", "left out of every figure: their times cannot be true"),
+    "ranges-without-end": Kind("warning", "ranges", "taken to reach to the end of the report"),
+    "unusable-times": Kind("warning", "kernels", "left out of every figure"),
     "ambiguous-device": Kind(
         "warning",
         "processes",
-        "they share one device ordinal and the report has no device map, so each is taken as a GPU of its own;"
+        "the report has no device map, so each is taken as a GPU of its own;"
         " if they share one GPU, busy and wall time count twice",
     ),
     "stream-overlap": Kind(
         "warning",
         "kernels",
-        "they start before the kernel ahead of them on their stream ends (programmatic dependent launch): kernel"
-        " time counts that time twice, busy and wall time do not",
+        "programmatic dependent launch does that; kernel time counts the overlap twice, busy and wall time do not",
     ),
     "nvtx-not-recorded": Kind("warning", "reports", "no kernel has a range; capture with --trace=cuda,nvtx"),
-    "unclassified": Kind("warning", "kernels", "no rule matches their names; extend the rules with --rules"),
-    "diagnostics": Kind("warning", "messages", "nsys itself reports trouble with this capture"),
+    "unclassified": Kind("warning", "kernels", "no rule matches; extend the rules with --rules"),
+    "diagnostics": Kind("warning", "messages", "what that concerns may be missing from the figures"),
     "clock-unaligned": Kind("warning", "reports", "instants of different reports are not comparable"),
-    "assumed-device": Kind("info", "GPUs", "device ordinals are taken as physical GPUs: the report has no device map"),
+    "assumed-device": Kind("info", "GPUs", "taken as physical GPUs, as the report has no device map"),
     "schema-newer": Kind(
         "info", "reports", "written by a newer nsys than this program knows: columns are read by name"
     ),

@@ -1,5 +1,6 @@
 """``k25trace export``."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,6 @@ def export(
     """
     from k25trace.nsys import require_nsys
 
-    found = require_nsys(f"{report}: to export it", f"nsys export --type {kind} {report}", nsys)
+    found = require_nsys(f"{report}: to export it", f"nsys export --type {kind} {shlex.quote(str(report))}", nsys)
     made = export_report(report, output or default_output(report, kind), kind, found, force=force)
     sys.stdout.write(f"{made}\n")

@@ -1,6 +1,7 @@
 """From a path to a `Trace`: find out what the file is, say plainly what it is not."""
 
 import os
+import shlex
 from pathlib import Path
 
 from k25trace.errors import CannotAnswer, UnreadableReport
@@ -92,7 +93,7 @@ def _source(path: Path) -> Source:
     if path.suffix == ".qdstrm":
         raise CannotAnswer(
             f"{path}: a raw recording that was never imported",
-            f"import it with the nsys that recorded it: QdstrmImporter --input-file {path}",
+            f"import it with the nsys that recorded it: QdstrmImporter --input-file {shlex.quote(str(path))}",
         )
     raise UnreadableReport(
         f"{path}: not a SQLite database, nor any other export of nsys",

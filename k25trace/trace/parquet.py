@@ -4,6 +4,7 @@ The columns are those of SQLite, but ids are unsigned there: a globalTid with th
 64 bits read the other way, and is read back as SQLite has it.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from io import BytesIO
@@ -13,7 +14,8 @@ from pathlib import Path
 import polars as pl
 
 from k25trace.errors import CannotAnswer, UnreadableReport
-from k25trace.trace.source import CHUNK_ROWS, Col, Only
+from k25trace.quoting import shortened
+from k25trace.trace.source import CHUNK_ROWS, FOREIGN_TABLE, Col, Only
 
 _SUFFIX = ".parquet"
 
@@ -122,8 +124,15 @@ class ParquetSource:
             raise self._unreadable(table, error) from None
 
     def _unreadable(self, table: str, error: Exception) -> UnreadableReport:
-        said = " ".join(str(error).split())[:200]
-        return UnreadableReport(f"{self._files[table]}: damaged or truncated: {said}", "export the report again")
+        said = " ".join(str(error).split())
+        cast = re.search(r"conversion from .* failed in column '([^']*)'", said)
+        if cast:
+            return UnreadableReport(
+                f"{self._files[table]}: column {cast[1]} of {table} holds other values than int", FOREIGN_TABLE
+            )
+        return UnreadableReport(
+            f"{self._files[table]}: damaged or truncated: {shortened(said, 200)}", "export the report again"
+        )
 
 
 def _without_text(file: bytes, schema: Mapping[str, pl.DataType]) -> bytes:

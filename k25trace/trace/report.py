@@ -13,12 +13,14 @@ from pathlib import Path
 import polars as pl
 
 from k25trace.ordering import Order
+from k25trace.quoting import plain_words, shortened
 from k25trace.trace import nvtx, tables
 from k25trace.trace.gpus import Basis, Gpu, Slot, identify
 from k25trace.trace.interning import ID, integers
 from k25trace.trace.source import CHUNK_ROWS, Col, Source, decode, read
 from k25trace.trace.survey import KERNEL_SCHEMA, LAUNCH, Survey, launches_found, survey, together
 from k25trace.trace.tables import FAR_FUTURE_NS, PUSH_POP
+from k25trace.units import counted
 from k25trace.warnings import ReportWarning, warn
 
 NEWEST_SCHEMA = (3, 28)
@@ -287,12 +289,22 @@ class Trace:
         found: list[ReportWarning] = []
         _, basis = self._identity
         if basis is Basis.ASSUMED:
-            found.append(warn("assumed-device", len(self.gpus), f"{len(self.gpus)} GPUs identified by ordinal"))
+            found.append(warn("assumed-device", len(self.gpus), counted(len(self.gpus), "device ordinal")))
         if basis is Basis.PER_PROCESS:
-            found.append(warn("ambiguous-device", len(self.gpus), f"{len(self.gpus)} processes on one device ordinal"))
+            found.append(
+                warn(
+                    "ambiguous-device",
+                    len(self.gpus),
+                    f"{counted(len(self.gpus), 'process', 'processes')} on one device ordinal",
+                )
+            )
         kernels, copies = self._unusable("kernels").height, self._unusable("copies").height
         if kernels or copies:
-            seen = " and ".join(f"{n} {what}" for n, what in ((kernels, "kernels"), (copies, "copies")) if n)
+            seen = " and ".join(
+                counted(n, *what)
+                for n, what in ((kernels, ("kernel", "kernels")), (copies, ("copy or set", "copies and sets")))
+                if n
+            )
             found.append(warn("unusable-times", kernels, f"{seen} with impossible times"))
         schema = tuple(int(x) for x in re.findall(r"\d+", self.facts.get("EXPORT_SCHEMA_VERSION", ""))[:2])
         if schema > NEWEST_SCHEMA:
@@ -309,11 +321,7 @@ class Trace:
         lost = [text for text in serious if _LOST.search(text)]
         other = [text for text in serious if not _LOST.search(text)]
         return [
-            warn(
-                code,
-                len(found),
-                "nsys says: " + " | ".join(" ".join(text.split()) for text in found)[:_QUOTED_CHARACTERS],
-            )
+            warn(code, len(found), f"nsys says: {_quoted(found)}")
             for code, found in (("dropped-events", lost), ("diagnostics", other))
             if found
         ]
@@ -423,3 +431,8 @@ class Trace:
             slots, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
         )
         return joined.select("process", "gpu", *rest)
+
+
+def _quoted(texts: list[str]) -> str:
+    distinct = dict.fromkeys(plain_words(text, _QUOTED_CHARACTERS) for text in texts)
+    return shortened(" | ".join(distinct), _QUOTED_CHARACTERS)

@@ -15,6 +15,9 @@ import polars as pl
 
 T = TypeVar("T")
 
+FOREIGN_TABLE = "this is not how nsys writes the table; export the report again"
+"""What to do about a table that was changed after nsys had written it."""
+
 CHUNK_ROWS = 1 << 17
 """Rows of one chunk: 131,072 rows of eight integers are 8 MiB."""
 

@@ -6,6 +6,8 @@ text is read), it decodes text strictly (hence text is read as BLOB), and a resu
 statement.
 """
 
+import re
+import shlex
 import sqlite3
 import struct
 import threading
@@ -21,12 +23,13 @@ import polars as pl
 
 from k25trace.errors import UnreadableReport
 from k25trace.paths import read_only_uri
-from k25trace.trace.source import CHUNK_ROWS, Col, Only
+from k25trace.trace.source import CHUNK_ROWS, FOREIGN_TABLE, Col, Only
 
 MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _LOOKUP_IDS = 10_000
 _ROW = "k25trace_row"
+_AROUND = re.compile(r"^[A-Z_]+: (?:\[SQLite\] )?(?:Failed to \w+ query: )?|\s*query: (?:SELECT|PRAGMA).*")
 
 
 class SqliteSource:
@@ -100,7 +103,7 @@ class SqliteSource:
             if frame.schema[column.name] != column.dtype:
                 raise UnreadableReport(
                     f"{self.path}: column {column.name} of {table} holds other values than {column.kind}",
-                    "this is not how nsys writes the table; export the report again",
+                    FOREIGN_TABLE,
                 )
 
     def strings(self, ids: Iterable[int]) -> dict[int, bytes]:
@@ -185,7 +188,7 @@ def _read_only_uri(path: Path, shown: Path) -> str:
     if wal.exists() and wal.stat().st_size:
         raise UnreadableReport(
             f"{shown}: not closed by the program that wrote it, part of it is in {wal.name}",
-            f"close that program, or run: sqlite3 {shown} 'PRAGMA wal_checkpoint(TRUNCATE)'",
+            f"close that program, or run: sqlite3 {shlex.quote(str(shown))} 'PRAGMA wal_checkpoint(TRUNCATE)'",
         )
     journal = path.with_name(path.name + "-journal")
     if journal.exists() and journal.stat().st_size and _is_hot(journal):
@@ -219,7 +222,10 @@ def _damaged(shown: Path, how: str) -> UnreadableReport:
 
 def _explained(shown: Path, error: str) -> UnreadableReport:
     """Say in the user's words what SQLite said in its own."""
-    said = " ".join(error.split())
+    # ADBC puts its own code before what SQLite says, and the whole statement behind it.
+    said = _AROUND.sub("", " ".join(error.split()))
+    if said.endswith("no such column: rowid"):
+        return UnreadableReport(f"{shown}: a table of it is a view, or has no row ids", FOREIGN_TABLE)
     if "locked" in said or "busy" in said:
         return UnreadableReport(f"{shown}: locked by another program", "wait until the export has finished")
     if "malformed" in said or "not a database" in said or "disk I/O error" in said or "corrupt" in said:

@@ -11,8 +11,9 @@ from threading import RLock
 
 import polars as pl
 
+from k25trace.errors import UnreadableReport
 from k25trace.trace.interning import ID, Codes, Interner
-from k25trace.trace.source import Col, Only, Source, ahead, decode, read
+from k25trace.trace.source import FOREIGN_TABLE, Col, Only, Source, ahead, decode, read
 
 KERNEL_TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -134,6 +135,9 @@ def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
     present = source.tables.get(KERNEL_TABLE, frozenset())
     name = next((c for c in ("demangledName", "shortName", "mangledName") if c in present), "demangledName")
     wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", name, "graphNodeId")
+    missing = [column for column in ("start", "end") if present and column not in present]
+    if missing:
+        raise UnreadableReport(f"{source.path}: {KERNEL_TABLE} has no column {missing[0]}", FOREIGN_TABLE)
     no_name = ids.names.id("<kernel without a name>")
     for chunk in ahead(source.scan(KERNEL_TABLE, [Col(c) for c in wanted])):
         yield chunk.select(
