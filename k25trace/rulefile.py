@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from k25trace.errors import BadRules
 from k25trace.names import KernelName
-from k25trace.taxonomy import CATEGORIES
+from k25trace.taxonomy import CATEGORIES, is_communication, is_nccl
 
 Predicate = Callable[[KernelName], bool]
 
@@ -80,7 +80,7 @@ def read_rule_file(file: Path) -> RuleFile:
         and what is wrong with it, in one line.
     """
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise BadRules(f"{file}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -95,6 +95,8 @@ def read_rule_file(file: Path) -> RuleFile:
     tables = document.get("rule", [])
     if not isinstance(tables, list):
         raise BadRules(f"{where}: write rules as [[rule]]")
+    if not tables:
+        raise BadRules(f"{where}: no rules in it", hint="write each rule as [[rule]]; docs/reference/rules.md")
     rules = tuple(_rule(table, where, index) for index, table in enumerate(cast("list[Any]", tables), 1))
     reject_duplicates(rules)
     return RuleFile(rules, extends == "default")
@@ -125,6 +127,11 @@ def _rule(table: object, file: str, index: int) -> Rule:
             raise BadRules(f"{where}: {key} must be a string that is not empty")
     if fields["category"] not in CATEGORIES:
         raise BadRules(f"{where}: unknown category {fields['category']!r}", hint=f"one of: {', '.join(CATEGORIES)}")
+    if is_nccl(fields["family"].strip().lower()) and not is_communication(fields["category"]):
+        raise BadRules(
+            f"{where}: family {fields['family']!r} is NCCL's own, and {fields['category']} is no communication",
+            hint="give it a category of communication, or another family",
+        )
     examples = _texts(fields["examples"], f"{where}: examples")
     counterexamples = _texts(fields.get("counterexamples", []), f"{where}: counterexamples", empty=True)
     on_path, on_name = _halves(fields["match"], f"{where}: match")

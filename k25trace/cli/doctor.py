@@ -2,20 +2,13 @@
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from k25trace.cli.options import NsysPath
-
-
-class Format(StrEnum):
-    """How the check list is printed."""
-
-    table = "table"
-    json = "json"
+from k25trace.report.choices import BriefFormat
 
 
 def doctor(
@@ -29,8 +22,8 @@ def doctor(
         typer.Option(metavar="PATH", help="The interpreter that captured programs run in. Default: this one."),
     ] = None,
     output_format: Annotated[
-        Format, typer.Option("--format", "-f", help="How the check list is printed.")
-    ] = Format.table,
+        BriefFormat, typer.Option("--format", "-f", help="How the check list is printed.")
+    ] = BriefFormat.table,
 ) -> None:
     """Check that a report holds what it should, or that this machine can capture; exit 1 if not.
 
@@ -46,7 +39,7 @@ def doctor(
         from k25trace.checkup import check_report
 
         checks = check_report(report)
-    if output_format is Format.json:
+    if output_format is BriefFormat.json:
         document = {"schema": "k25trace.doctor/1", "checks": [check.row() for check in checks]}
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
     else:

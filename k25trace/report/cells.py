@@ -1,11 +1,12 @@
 """Values of a frame as text for people: which columns a table shows, under which heading, in which unit."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import polars as pl
 
+from k25trace.report.layout import Column
 from k25trace.report.text import path_label, printable, range_label
 from k25trace.units import format_count, format_ns, format_share
 
@@ -14,28 +15,6 @@ NAME_CHARACTERS = 600
 
 NOTHING = "\N{EN DASH}"
 """What a cell without a value shows."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column as people read it.
-
-    Attributes
-    ----------
-    heading
-        What stands above it.
-    text
-        A value → its cell.
-    right
-        Whether it holds numbers, which are aligned and never cut.
-    goes
-        Where there is too little room, columns are left out in this order; None: never.
-    """
-
-    heading: str
-    text: Callable[[object], str]
-    right: bool = True
-    goes: int | None = None
 
 
 def _or_dash(format_value: Callable[[float], str]) -> Callable[[object], str]:

@@ -52,6 +52,13 @@ def check_options(by: By, *, per_gpu: bool, inclusive: bool, depth: int | None) 
         )
 
 
+class BriefFormat(StrEnum):
+    """How what is no table is written."""
+
+    table = "table"
+    json = "json"
+
+
 @dataclass(frozen=True)
 class Request:
     """One output.

@@ -5,12 +5,11 @@ a few lines of its own.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from k25trace.report.cells import Column
 from k25trace.report.text import printable
 
 GAP = 2
@@ -21,6 +20,38 @@ _LEAST_NAME = 20
 
 _SHORT_NAME = 72
 """Characters of a name that are shown even where they take several lines."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as people read it.
+
+    Attributes
+    ----------
+    heading
+        What stands above it.
+    text
+        A value → its cell.
+    right
+        Whether it holds numbers, which are aligned and never cut.
+    goes
+        Where there is too little room, columns are left out in this order; None: never.
+    """
+
+    heading: str
+    text: Callable[[object], str]
+    right: bool = True
+    goes: int | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table; ``title`` stands above it and ``note``, a sentence, below."""
+
+    title: str
+    columns: list[Column]
+    rows: list[list[str]]
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 from typing import TextIO
 
-from k25trace.report.sections import Section
+from k25trace.report.layout import Section
 
 _MEANING = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -14,7 +14,8 @@ def render(header: list[tuple[str, str]], warnings: list[tuple[str, str]], found
     for what, text in [*errors, *header, *(w for w in warnings if w not in errors)]:
         out.write(f"- **{_plain(what)}**: {_plain(text)}\n")
     for section in found:
-        out.write(f"\n### {_plain(section.title)}\n\n")
+        if section.title:
+            out.write(f"\n### {_plain(section.title)}\n\n")
         out.write("| " + " | ".join(_plain(column.heading) for column in section.columns) + " |\n")
         out.write("| " + " | ".join("---:" if column.right else ":---" for column in section.columns) + " |\n")
         out.writelines("| " + " | ".join(_plain(cell) for cell in row) + " |\n" for row in section.rows)

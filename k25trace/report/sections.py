@@ -1,11 +1,10 @@
 """What a person is shown: titled tables, built once for the terminal and for Markdown."""
 
-from dataclasses import dataclass
-
 import polars as pl
 
-from k25trace.report.cells import Column, cells
+from k25trace.report.cells import cells
 from k25trace.report.choices import ROWS_SHOWN, By, Request
+from k25trace.report.layout import Section
 from k25trace.report.rows import rest_of_wall, top_kernels
 from k25trace.results import ALL_GPUS, Analysis
 from k25trace.units import counted
@@ -23,16 +22,6 @@ KEYS: dict[By, tuple[str, ...]] = {
     By.path: ("gpu", "path", "kind", "via"),
 }
 """The columns that say what a row is about."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A titled table; ``note`` is a sentence below it."""
-
-    title: str
-    columns: list[Column]
-    rows: list[list[str]]
-    note: str = ""
 
 
 def sections(analysis: Analysis, request: Request, frame: pl.DataFrame) -> list[Section]:

@@ -7,8 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from k25trace.report.layout import GAP, fitted, lay_out, stacked
-from k25trace.report.sections import Section
+from k25trace.report.layout import GAP, Section, fitted, lay_out, stacked
 
 _WIDTH_OFF_TERMINAL = 200
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -24,8 +23,9 @@ def render(header: list[tuple[str, str]], warnings: list[tuple[str, str]], found
     _pairs(console, header)
     _pairs(console, [w for w in warnings if w not in errors])
     for section in found:
-        console.print()
-        console.print(Text(section.title, style="bold"))
+        if section.title:
+            console.print()
+            console.print(Text(section.title, style="bold"))
         _section(console, section, width)
         if section.note:
             console.print(Text(section.note, style="dim"))

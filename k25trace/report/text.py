@@ -7,11 +7,11 @@ NO_RANGE = "(launched under no range)"
 UNNAMED = "(unnamed)"
 PATH_SEPARATOR = " / "
 
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "\x1b": "\\e"}
-
 
 def printable(text: str, limit: int | None = None) -> str:
     r"""Return text on one line that cannot steer a terminal: control and formatting characters are escaped.
+
+    Escapes are those of Python.
 
     Parameters
     ----------
@@ -21,13 +21,13 @@ def printable(text: str, limit: int | None = None) -> str:
     Examples
     --------
     >>> printable("a\nb\x1b[31m"), printable("abcdefghij", 5)
-    ('a\\nb\\e[31m', 'abc…j')
+    ('a\\nb\\x1b[31m', 'abc…j')
     """
     if limit is not None and len(text) > 2 * limit:
         # Cut before escaping: a name of 100 kB need not be walked to show 80 characters of it.
         text = text[:limit] + "…" + text[-limit:]
     if not text.isprintable():
-        text = "".join(c if _is_plain(c) else _SHORT.get(c) or f"\\u{ord(c):04x}" for c in text)
+        text = "".join(c if _is_plain(c) else ascii(c)[1:-1] for c in text)
     if limit is not None and len(text) > limit:
         tail = (limit - 1) // 3
         text = text[: limit - 1 - tail] + "…" + text[len(text) - tail :]

@@ -1,5 +1,7 @@
 """``k25trace rules``: what goes to stdout, what to stderr, and with which exit code."""
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -7,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from k25trace.cli.rules import printable, split_names
+from k25trace.cli.rules import split_names
+from k25trace.report.text import printable
 
 MINE = """
 [[rule]]
@@ -95,7 +98,7 @@ def test_list_prints_all_rules_in_order():
     assert rows[1]["id"].startswith("nccl-")
     assert {"id", "category", "family", "source", "file"} == set(rows[0])
     assert run("list").stdout.count(b"nccl-allreduce") >= 2
-    assert run("list", "--format", "markdown").stdout.startswith(b"| id | category | family | source |\n| --- |")
+    assert run("list", "--format", "markdown").stdout.startswith(b"| id | category | family | source |\n| :--- |")
 
 
 def test_the_table_in_the_reference_is_current():
@@ -109,7 +112,60 @@ def test_check_says_ok_with_counts(tmp_path: Path):
     file.write_text(MINE, encoding="utf-8")
     done = run("check", file)
     assert done.returncode == 0
-    assert done.stdout.startswith(b"ok: 1 rules, 1 examples, 1 counterexamples")
+    assert done.stdout.startswith(b"ok: 1 rule, 1 example, 1 counterexample")
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path):
+    file = tmp_path / "mine.toml"
+    file.write_text(MINE, encoding="utf-8-sig")
+    assert run("check", file).stdout == b"ok: 1 rule, 1 example, 1 counterexample\n"
+
+
+NCCL = MINE.replace('family = "mine"', 'family = "nccl_mine"')
+FAULTS = {
+    "": ("no rules in it", "write each rule as [[rule]]; docs/reference/rules.md"),
+    "# nothing yet\n": ("no rules in it", "write each rule as [[rule]]; docs/reference/rules.md"),
+    'extends = "none"': ("no rules in it", "write each rule as [[rule]]; docs/reference/rules.md"),
+    NCCL: (
+        "rule 'mine': family 'nccl_mine' is NCCL's own, and norm is no communication",
+        "give it a category of communication, or another family",
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_faults_of_files_are_told_with_what_to_do(tmp_path: Path, text):
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    for words in (["check", file], ["list", "--rules", file]):
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (1, b"")
+        said, hint = FAULTS[text]
+        assert done.stderr.decode() == f"k25trace: {file}: {said}\n  {hint}\n"
+
+
+def test_nccl_families_are_communication(tmp_path: Path):
+    file = tmp_path / "mine.toml"
+    file.write_text(NCCL.replace('"norm"', '"comm.other"'), encoding="utf-8")
+    assert run("check", file).returncode == 0
+
+
+def test_rows_are_written_in_every_format():
+    stdin = b'ncclDevKernel_SendRecv\nx|y, "z"\n'
+    want = [["comm.other", "nccl_sendrecv", "nccl-sendrecv", "ncclDevKernel_SendRecv"],
+            ["unclassified", "unclassified", "", 'x|y, "z"']]  # fmt: skip
+    text = run("classify", "-", "-f", "csv", stdin=stdin).stdout.decode()
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [["category", "family", "rule", "name"], *want]
+    assert run("classify", "-", "-f", "markdown", stdin=stdin).stdout.decode().splitlines()[2:] == [
+        "| comm.other | nccl\\_sendrecv | nccl-sendrecv | ncclDevKernel\\_SendRecv |",
+        '| unclassified | unclassified |  | x\\|y, "z" |',
+    ]
+    table = run("classify", "-", stdin=stdin).stdout.decode().splitlines()
+    assert [line.split() for line in table] == [
+        ["category", "family", "rule", "name"],
+        ["comm.other", "nccl_sendrecv", "nccl-sendrecv", "ncclDevKernel_SendRecv"],
+        ["unclassified", "unclassified", "x|y,", '"z"'],
+    ]
 
 
 @pytest.mark.parametrize("broken", [MINE.replace('["mine"]', '["other_one"]'), "x = 1", "["])
