@@ -157,8 +157,10 @@ class Catalog:
             raise self.broken[name]
         query = self.queries.get(name)
         if query is None or query.is_step:
-            near = difflib.get_close_matches(name, [q.name for q in self], n=3)
+            near = difflib.get_close_matches(name.lower(), [q.name for q in self], n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else "k25trace query --list names them all"
+            if query is not None:
+                hint = f"it is a step: --sql 'SELECT * FROM {name}'"  # noqa: S608 - words for the user
             raise UsageError(f"no query {name}", hint)
         return query
 

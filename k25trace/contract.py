@@ -18,6 +18,9 @@ TABLE_FUNCTIONS = ("json_each", "json_tree")
 """SQLite's own table-valued functions: what is read of them is an argument, no table."""
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
+SCHEMA = "changing the schema"
+"""What `ReadsOnly` says was denied where a statement makes or drops something, or uses a virtual table."""
+
 _ACTIONS: Mapping[int, str] = {
     getattr(sqlite3, f"SQLITE_{name}"): name.replace("_", " ")
     for name in (
@@ -55,7 +58,7 @@ class ReadsOnly:
         if action not in _ALLOWED:
             # Statements that make or drop something first write into the schema.
             schema = (first or "").startswith("sqlite_") and action != sqlite3.SQLITE_PRAGMA
-            self.denied = self.denied or ("changing the schema" if schema else _ACTIONS.get(action, "this"))
+            self.denied = self.denied or (SCHEMA if schema else _ACTIONS.get(action, "this"))
             return sqlite3.SQLITE_DENY
         if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FORBIDDEN_FUNCTIONS:
             self.denied = self.denied or f"{second}()"

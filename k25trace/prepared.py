@@ -146,7 +146,7 @@ class Session:
         rows = self._fetched(cursor, what, statement, built_in)
         # The first rows at once: what fails early fails before anything is written.
         first = list(itertools.islice(rows, 1))
-        return Rows([column[0] for column in cursor.description], itertools.chain(first, rows))
+        return Rows(_distinct([column[0] for column in cursor.description]), itertools.chain(first, rows))
 
     def _fetched(self, cursor: sqlite3.Cursor, what: str, statement: str, built_in: bool) -> Iterator[Row]:
         while True:
@@ -379,6 +379,15 @@ class _Clock:
     def tick(self) -> int:
         self.expired = self._end is not None and time.monotonic() > self._end
         return int(self.expired)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Return names with those that come again numbered (``n``, ``n_2``): as keys they would hide a value."""
+    found: list[str] = []
+    for name in names:
+        candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        found.append(next(c for c in candidates if c not in found and (c == name or c not in names)))
+    return found
 
 
 def _no_rows(columns: Iterable[str]) -> str:

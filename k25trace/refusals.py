@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k25trace.catalog import CATALOGUE_TABLES, Catalog
+from k25trace.contract import SCHEMA, TABLE_FUNCTIONS
 from k25trace.errors import BadQuery, CannotAnswer, K25TraceError, UnreadableReport
 from k25trace.trace.tables import GRAPH_NODE_TABLES
 
@@ -135,7 +136,7 @@ def refusal(error: Exception, asked: Asked, denied: str | None) -> K25TraceError
     said, what, path = str(error), asked.what, asked.path
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if denied is not None:
-        return BadQuery(f"{what}: {denied} is more than reading", "only SELECT is allowed")
+        return _denied(denied, asked)
     if code in _UNREADABLE:
         return UnreadableReport(f"{path}: {said}", _UNREADABLE[code])
     if table := re.search(r"no such table: (?:main\.|temp\.)?(\S+)", said):
@@ -147,6 +148,13 @@ def refusal(error: Exception, asked: Asked, denied: str | None) -> K25TraceError
             f"{path}: {what}: times in it add up to more than 64 bits hold", "they cannot be true: export it again"
         )
     return BadQuery(f"{what}: {_in_plain_words(said)}")
+
+
+def _denied(denied: str, asked: Asked) -> BadQuery:
+    if denied == SCHEMA and re.match(r"\s*(?:SELECT|WITH|VALUES|EXPLAIN)\b", asked.text, re.IGNORECASE):
+        allowed = " and ".join(TABLE_FUNCTIONS)
+        return BadQuery(f"{asked.what}: of table-valued functions and virtual tables, {allowed} alone can be read")
+    return BadQuery(f"{asked.what}: {denied} is more than reading", "only SELECT is allowed")
 
 
 def _without_table(name: str, asked: Asked) -> K25TraceError:

@@ -44,6 +44,7 @@ WITH
       AND k."end" <= b.highest_ns
       AND k."end" >= k.start
       AND NOT (k.start = 0 AND k."end" = 0)
+      AND coalesce(a.start_ns <= a.end_ns, 1)
       AND k.start < coalesce(a.end_ns, k.start + 1)
       AND (k."end" > coalesce(a.start_ns, k.start - 1) OR k.start >= a.start_ns)
   ),

@@ -203,7 +203,7 @@ def _words(words: list[str], count: int) -> list[str]:
     if len(words) != count:
         raise UsageError(
             f"{len(words)} arguments where {count} are needed",
-            "k25trace query NAME TRACE, or --sql SELECT TRACE",
+            "k25trace query NAME TRACE, or --sql SELECT TRACE, or --datasette TRACE",
         )
     return words
 

@@ -96,6 +96,22 @@ def test_values_of_all_types_are_written(run_in_process, tmp_path):
     assert json.loads(run_in_process("query", "--sql", "SELECT 1 AS i WHERE 0", path, "-f", "json").stdout) == []
 
 
+def test_columns_of_one_name_are_numbered(run_in_process):
+    sql = "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a"
+    (row,) = json.loads(run_in_process("query", "--sql", sql, DECODE, "-f", "json").stdout)
+    assert row == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+
+
+def test_a_window_that_ends_before_it_begins_holds_nothing(run_in_process, tmp_path):
+    t = TraceBuilder()
+    t.kernel(MARLIN, 10, 50)
+    path = t.write(tmp_path / "trace.sqlite")
+    outcome = run_in_process(
+        "query", "gpu_busy", path, "--window-start-ns", "40", "--window-end-ns", "20", "-f", "json"
+    )
+    assert (outcome.code, json.loads(outcome.stdout)) == (0, [])
+
+
 def test_sql_of_ones_own_may_use_the_steps(run_in_process):
     sql = "SELECT gpu, category, count(*) AS n FROM _kernels GROUP BY gpu, category ORDER BY n DESC LIMIT 1"
     (row,) = json.loads(run_in_process("query", "--sql", sql, DECODE, "-f", "json").stdout)
@@ -157,6 +173,9 @@ REFUSALS = {
     "sql_with_a_mark": (["--sql", "SELECT ?", DECODE], 1, "without a name"),
     "sql_twice": (["--sql", "SELECT 1; SELECT 2", DECODE], 1, "more than one statement"),
     "pragma": (["--sql", "PRAGMA user_version", DECODE], 1, "PRAGMA is more than reading"),
+    "virtual_table": (["--sql", "SELECT * FROM pragma_table_info('StringIds')", DECODE], 1, "json_each and json_tree"),
+    "step": (["_kernels", DECODE], 2, "SELECT * FROM _kernels"),
+    "upper_case": (["GPU_BUSY", DECODE], 2, "did you mean gpu_busy"),
     "schema": (["--sql", "CREATE TABLE t (x)", DECODE], 1, "changing the schema is more than reading"),
     "not_utf8": (["--sql", "SELECT '\udcff'", DECODE], 1, "UTF-8"),
 }
