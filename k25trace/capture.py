@@ -323,6 +323,8 @@ def refuse_early(plan_: CapturePlan) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CaptureFailed(f"{folder}: permission denied, no report can be written there")
     there = [plan_.file(suffix) for suffix in SUFFIXES if plan_.file(suffix).exists()]
+    if there == [plan_.file(MANIFEST)] and manifest.is_of_a_capture_without_files(there[0]):
+        there = []
     if there and not plan_.force:
         raise OutputExists(f"{there[0]}: exists already", "name another with -o, or replace it with --force")
     for path in there:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 SCHEMA = "k25trace.capture/1"
 
@@ -108,6 +108,16 @@ def _digest(path: Path) -> str:
 def write_manifest(path: Path, content: Mapping[str, Any]) -> None:
     """Write a manifest to a path that is renamed afterwards."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def is_of_a_capture_without_files(path: Path) -> bool:
+    """Whether a file is the manifest of a capture that left nothing else: nothing is lost with it."""
+    try:
+        content: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    said = cast("dict[str, object]", content) if isinstance(content, dict) else {}
+    return said.get("schema") == SCHEMA and said.get("files") == []
 
 
 def shown(argv: Sequence[str]) -> list[str]:

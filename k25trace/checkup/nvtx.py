@@ -12,6 +12,8 @@ from k25trace.trace.source import Col, decode
 from k25trace.trace.tables import DOMAIN_CREATE, NCCL_DOMAIN, NVTX_TABLE, process_of
 
 _NEW_NVTX = (9, 9)
+_MOST_DOMAINS = 1000
+"""Numbers above it are no count of domains."""
 
 
 def nvtx_per_rank(seen: Seen) -> Check:
@@ -92,5 +94,7 @@ def _domains(trace: Trace) -> _Domains:
         key: decode(text if text is not None else strings.get(text_id or 0, b""))
         for key, (text_id, text) in created.items()
     }
-    unrecorded = sum(max(found) - len(found - {0}) for found in numbers.values())
+    unrecorded = sum(
+        max(found) - len(found - {0}) for found in numbers.values() if min(found) >= 0 and max(found) <= _MOST_DOMAINS
+    )
     return _Domains(names, unrecorded)

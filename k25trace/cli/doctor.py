@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from k25trace.cli.options import NsysPath
+from k25trace.errors import UsageError
 from k25trace.report.choices import BriefFormat
 
 
@@ -31,6 +32,10 @@ def doctor(
     """
     from k25trace.checks import any_missing, as_lines
 
+    idle = [option for option, value in (("--nsys", nsys), ("--python", python)) if value is not None]
+    if report is not None and idle:
+        hint = "leave one of the two out; what opens an .nsys-rep is the nsys of K25TRACE_NSYS, or on PATH"
+        raise UsageError(f"{idle[0]} does nothing with a report", hint)
     if report is None:
         from k25trace.doctor import check_machine
 

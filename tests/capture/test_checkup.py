@@ -307,6 +307,13 @@ def test_the_command_and_its_exit_code(run_in_process):
     assert run_in_process("doctor", GOLDEN / "none.sqlite").code == 1
 
 
+@pytest.mark.parametrize("option", ["--nsys", "--python"])
+def test_options_about_the_machine_are_refused_with_a_report(run_in_process, option):
+    done = run_in_process("doctor", GOLDEN / "h200x2_decode_graph.sqlite", option, "elsewhere")
+    assert (done.code, done.stdout) == (2, "")
+    assert f"{option} does nothing" in done.stderr
+
+
 def test_lines_are_readable_and_hold_nothing_a_terminal_acts_on():
     checks = [passed("a", "fine"), missing("b", "word " * 60, "do\x1b[31m this"), unknown("c", "")]
     lines = list(as_lines(checks))

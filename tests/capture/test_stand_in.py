@@ -64,6 +64,13 @@ def test_an_output_that_exists_is_refused_before_the_program_runs(capture, stand
     assert (out / f"cap{suffix}").read_text(encoding="utf-8") == OLD
 
 
+def test_a_capture_that_left_nothing_but_its_manifest_is_not_in_the_way(capture, stand_in):
+    done, out = capture(stand_in("print('bad option', file=sys.stderr)\nsys.exit(1)"))
+    assert (done.code, files(out)) == (1, ["cap.k25.json"])
+    done, out = capture(stand_in())
+    assert (done.code, files(out)) == (0, ["cap.k25.json", "cap.nsys-rep", "cap.sqlite"])
+
+
 def test_with_force_everything_of_the_old_capture_is_replaced(capture, stand_in):
     suffixes = [".nsys-rep", ".sqlite", ".k25.json", ".qdstrm"]
     env = stand_in()
