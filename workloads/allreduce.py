@@ -9,6 +9,7 @@ of them; it is run without torchrun itself, with ``--nproc``.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.mla_attention import normal
 from k25trace.workloads.results import SCHEMA, Result, document, publish, table, writable, write
 from k25trace.workloads.shapes import Preset, bus_factor, collectives, linears
-from k25trace.workloads.timing import Quantiles, elapsed_ns
+from k25trace.workloads.timing import Moment, Quantiles, Taken, elapsed_ns, moment
 from k25trace.workloads.world import CannotRun, World, all_gather_into, reduce_scatter_into, run, say
 
 from k25trace.errors import UsageError
@@ -42,9 +43,6 @@ LINKS = {
     "RTX PRO 6000": 63e9,  # PCIe 5.0 x16: 32 GT/s · 16 / 8 · 128/130
 }
 """Bytes a second of a GPU's links in one direction, by a part of its name, from vendors' figures."""
-
-Measured = tuple[list[int], list[int], int]
-"""Nanoseconds of each iteration on this rank, when each began on the host's clock, and how well we know."""
 
 OPERATIONS = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER}
 ONE_SHOT = "one_shot"
@@ -139,25 +137,30 @@ class Operation:
 
 
 class Clock:
-    """Puts a device's events on the host's clock, which the ranks of one machine share."""
+    """Puts a device's moments on the host's clock, which the ranks of one machine share."""
 
     def __init__(self, world: World) -> None:
-        self._cuda = world.cuda
-        self.uncertainty_ns = 0
-        if self._cuda:
-            world.synchronize()
-            self._event = torch.cuda.Event(enable_timing=True)
-            before = time.monotonic_ns()
-            self._event.record()
-            self._event.synchronize()
-            after = time.monotonic_ns()
-            self._base, self.uncertainty_ns = (before + after) // 2, after - before
+        self._world = world
+        world.synchronize()
+        before = time.monotonic_ns()
+        self._moment = moment(world)
+        world.synchronize()
+        after = time.monotonic_ns()
+        self._base = self._moment if isinstance(self._moment, int) else (before + after) // 2
+        self.uncertainty_ns = 0 if isinstance(self._moment, int) else after - before
 
-    def host_ns(self, event: "torch.cuda.Event | int") -> int:
-        """Return the host's time of an event that has happened."""
-        if isinstance(event, int):
-            return event
-        return self._base + elapsed_ns(self._event, event)
+    def host_ns(self, when: Moment) -> int:
+        """Return the host's time of a moment that has passed; not inside a recording."""
+        return self._base + elapsed_ns(self._world, self._moment, when)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Iterations that ran, to be read after the recording: moments before and after each."""
+
+    pairs: Sequence[tuple[Moment, Moment]]
+    clock: Clock
+    range: str | None = None
 
 
 def iterate(
@@ -170,7 +173,7 @@ def iterate(
     *,
     graph: bool,
 ) -> Measured:
-    """Return each iteration's nanoseconds on this rank, when each began, and how well that is known."""
+    """Run iterations, each in a range ``bench.LABEL``, eager or as replays of a CUDA graph."""
     world.barrier(label)
     for _ in range(max(1, warmup)):
         once()
@@ -185,28 +188,39 @@ def iterate(
         body()
     clock = Clock(world)
     world.barrier(f"{label}, timed")
-    starts: list[Any] = []
-    ends: list[Any] = []
+    pairs: list[tuple[Moment, Moment]] = []
     for _ in range(count):
         with annotator(BENCH, part=label):
-            if world.cuda:
-                starts.append(torch.cuda.Event(enable_timing=True))
-                starts[-1].record()
-                body()
-                ends.append(torch.cuda.Event(enable_timing=True))
-                ends[-1].record()
-            else:
-                starts.append(time.monotonic_ns())
-                body()
-                ends.append(time.monotonic_ns())
+            start = moment(world)
+            body()
+            pairs.append((start, moment(world)))
     world.synchronize()
-    lasted = [
-        end - start if isinstance(start, int) else elapsed_ns(start, end)
-        for start, end in zip(starts, ends, strict=True)
-    ]
-    arrived = [clock.host_ns(start) for start in starts]
     del captured, body
-    return lasted, arrived, clock.uncertainty_ns
+    return Measured(pairs, clock, name(BENCH, part=label))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row and what it needs to be finished after the recording; nothing, where it could not be measured.
+
+    Parameters
+    ----------
+    operation, size, calls
+        The collective, nccl-tests' S in bytes, and how many of them an iteration has.
+    beside
+        The same work as what ran beside the collective, alone; and how many GEMMs it has.
+    """
+
+    result: Result
+    operation: str = ""
+    size: int = 0
+    calls: int = 0
+    measured: Measured | None = None
+    beside: tuple[Measured, int] | None = None
+
+
+Job = Callable[[], Row]
+"""Measures one row. Its buffers are made and its sums checked before, so that a recording has only what is timed."""
 
 
 class Bench:
@@ -221,43 +235,41 @@ class Bench:
             self._link = next((rate for part, rate in LINKS.items() if part in gpu), None)
         self._one_host = machine.one_host(world)
 
-    def result(
-        self,
-        what: str,
-        variant: str,
-        shape: dict[str, int],
-        operation: str,
-        size: int,
-        calls: int,
-        measured: Measured,
-    ) -> Result:
-        """Return a row: the slowest rank's time of one call, bandwidths, and the skew of the starts."""
-        lasted, arrived, uncertainty = measured
+    def finish(self, row: Row) -> Result:
+        """Return the row with its times, after the recording; every rank takes part.
+
+        The slowest rank's time of one call, bandwidths, and the skew of the starts.
+        """
+        result, measured = row.result, row.measured
+        if measured is None:
+            return result
+        lasted = Taken(self.world, measured.pairs).read()
+        arrived = [measured.clock.host_ns(start) for start, _ in measured.pairs]
         slowest = [max(every) for every in zip(*self.world.gather(lasted), strict=True)]
         skews = [max(every) - min(every) for every in zip(*self.world.gather(arrived), strict=True)]
-        call_ns = [ns // calls for ns in slowest]
-        median = max(1, Quantiles.of(call_ns).p50) * 1e-9
-        algorithm = size / median
-        bus = algorithm * bus_factor(operation, self.world.size)
-        return Result(
-            what,
-            variant,
-            shape,
-            self.chosen.dtype,
-            samples=call_ns,
-            extra={
-                "operation": operation,
-                "size_bytes": size,
-                "calls": calls,
-                "iteration_ns": asdict(Quantiles.of(slowest)),
-                "algbw_bytes_per_s": algorithm,
-                "busbw_bytes_per_s": bus,
-                "link_bytes_per_s": self._link,
-                "link_share": bus / self._link if self._link else None,
-                "start_skew_ns": asdict(Quantiles.of(skews)) if self._one_host else None,
-                "start_skew_uncertainty_ns": max(self.world.gather(uncertainty)),
-            },
-        )
+        result.samples = [ns // row.calls for ns in slowest]
+        median = max(1, Quantiles.of(result.samples).p50) * 1e-9
+        algorithm = row.size / median
+        bus = algorithm * bus_factor(row.operation, self.world.size)
+        figures = {
+            "operation": row.operation,
+            "size_bytes": row.size,
+            "calls": row.calls,
+            "iteration_ns": asdict(Quantiles.of(slowest)),
+            "algbw_bytes_per_s": algorithm,
+            "busbw_bytes_per_s": bus,
+            "link_bytes_per_s": self._link,
+            "link_share": bus / self._link if self._link else None,
+            "start_skew_ns": asdict(Quantiles.of(skews)) if self._one_host else None,
+            "start_skew_uncertainty_ns": max(self.world.gather(measured.clock.uncertainty_ns)),
+        }
+        if measured.range is not None:
+            figures["range"] = measured.range
+        if row.beside is not None:
+            alone, count = row.beside
+            figures["gemm_alone_ns"] = Quantiles.of(Taken(self.world, alone.pairs).read()).p50 // count
+        result.extra = figures | result.extra
+        return result
 
     def check(self, operation: Operation) -> int:
         """Return the number of wrong elements; none is right."""
@@ -266,41 +278,56 @@ class Bench:
             raise CannotRun(f"{operation.kind} of {operation.size:,} B: {wrong:,} elements are wrong")
         return wrong
 
-    def sizes(self) -> list[Result]:
-        """Measure sizes from ``-b`` to ``-e``, eager or as a graph."""
-        results, chosen = [], self.chosen
+    def sizes(self) -> list[Job]:
+        """Return the measurements of sizes from ``-b`` to ``-e``, eager or as a graph."""
+        jobs, chosen = [], self.chosen
         for kind in chosen.operations.split(","):
             size = chosen.minbytes
             while size <= chosen.maxbytes:
-                results.append(self._size(kind, size))
+                jobs.append(self._size(kind, size))
                 size *= chosen.stepfactor
-        return results
+        return jobs
 
-    def _size(self, kind: str, size: int) -> Result:
+    def _size(self, kind: str, size: int) -> Job:
         chosen, graph = self.chosen, bool(self.chosen.cudagraph) and self.world.cuda
         library = "symmetric memory" if kind == ONE_SHOT else self.world.backend
-        variant = f"{library}, {'graph' if graph else 'eager'}"
-        what = name(OPERATIONS.get(kind, ALLREDUCE))
+        result = Result(
+            name(OPERATIONS.get(kind, ALLREDUCE)),
+            f"{library}, {'graph' if graph else 'eager'}",
+            {"S": size},
+            chosen.dtype,
+        )
+
+        def impossible(error: Exception) -> Row:
+            result.unavailable = str(error).splitlines()[0]
+            return Row(result)
+
         try:
             operation = Operation(self.world, kind, size, self.dtype)
-            wrong = self.check(operation)
+            result.extra["wrong"] = self.check(operation)
         except (RuntimeError, ImportError, AttributeError) as error:
-            return Result(what, variant, {"S": size}, chosen.dtype, unavailable=str(error).splitlines()[0])
+            row = impossible(error)
+            return lambda: row
+        result.shape["S"] = operation.size
 
         def once() -> None:
             for _ in range(chosen.aggregate):
                 operation()
 
-        label = f"{kind}_{operation.size}"
-        measured = iterate(self.world, self.annotator, label, once, chosen.iters, chosen.warmup, graph=graph)
-        of = "all_reduce" if kind == ONE_SHOT else kind
-        row = self.result(what, variant, {"S": operation.size}, of, operation.size, chosen.aggregate, measured)
-        row.extra["wrong"] = wrong
-        return row
+        def measure() -> Row:
+            label = f"{kind}_{operation.size}"
+            try:
+                found = iterate(self.world, self.annotator, label, once, chosen.iters, chosen.warmup, graph=graph)
+            except RuntimeError as error:
+                return impossible(error)
+            of = "all_reduce" if kind == ONE_SHOT else kind
+            return Row(result, of, operation.size, chosen.aggregate, found)
 
-    def bursts(self) -> list[Result]:
-        """Measure the all-reduces of a decode step in a row: those of the layers, and all with the gather."""
-        results = []
+        return measure
+
+    def bursts(self) -> list[Job]:
+        """Return the measurements of a decode step's all-reduces in a row: those of the layers, and all of a step."""
+        jobs: list[Job] = []
         for tokens in options.tokens(self.chosen.tokens):
             step = collectives(self.preset, self.world.size, tokens)
             reduces = [one for one in step if one.operation == "all_reduce"]
@@ -322,65 +349,58 @@ class Bench:
 
             for body, calls, part in ((layers, in_layers, "burst"), (whole, in_layers + 2, "burst_whole")):
                 for graph in (False, True) if self.world.cuda else (False,):
-                    kind = "graph" if graph else "eager"
-                    measured = iterate(
-                        self.world,
-                        self.annotator,
-                        f"{part}_{kind}_m{tokens}",
-                        body,
-                        self.chosen.iters,
-                        self.chosen.warmup,
-                        graph=graph,
+                    result = Result(
+                        name(ALLREDUCE, part=part), "graph" if graph else "eager", {"M": tokens}, self.chosen.dtype
                     )
-                    row = self.result(
-                        name(ALLREDUCE, part=part),
-                        kind,
-                        {"M": tokens},
-                        "all_reduce",
-                        reduce.size,
-                        calls,
-                        measured,
-                    )
-                    row.extra["wrong"] = wrong
+                    result.extra["wrong"] = wrong
                     if body is whole:
                         # Two kinds of calls have no bandwidth in common.
-                        row.extra |= dict.fromkeys(("algbw_bytes_per_s", "busbw_bytes_per_s", "link_share"))
-                    results.append(row)
+                        result.extra |= dict.fromkeys(("algbw_bytes_per_s", "busbw_bytes_per_s", "link_share"))
+                    jobs.append(functools.partial(self._burst, result, part, body, reduce.size, calls, graph=graph))
             if self.chosen.with_gemm:
-                results.append(self._with_gemm(tokens, reduce, in_layers, layers))
-        return results
+                jobs.append(self._with_gemm(tokens, reduce, in_layers, layers))
+        return jobs
 
-    def _with_gemm(self, tokens: int, reduce: Operation, calls: int, layers: Callable[[], None]) -> Result:
-        """Measure the burst while GEMMs of the same model run beside it, on a stream of their own."""
+    def _burst(self, result: Result, part: str, body: Callable[[], None], size: int, calls: int, *, graph: bool) -> Row:
+        label = f"{part}_{result.variant}_m{result.shape['M']}"
+        chosen = self.chosen
+        found = iterate(self.world, self.annotator, label, body, chosen.iters, chosen.warmup, graph=graph)
+        return Row(result, "all_reduce", size, calls, found)
+
+    def _with_gemm(self, tokens: int, reduce: Operation, calls: int, layers: Callable[[], None]) -> Job:
+        """Return the burst while GEMMs of the same model run beside it, on a stream of their own."""
         world, one = self.world, linears(self.preset, self.world.size)["o_proj"]
         generator = torch.Generator(world.device).manual_seed(self.chosen.seed)
         weights = [normal(one.k, one.n, generator) for _ in range(4)]
         x = torch.randn(max(64, tokens), one.k, device=world.device, generator=generator, dtype=torch.bfloat16)
         out = torch.empty(len(x), one.n, device=world.device, dtype=torch.bfloat16)
+        # Enough of them to outlast the burst that is measured beside them.
+        count = 4 * calls
+        result = Result(
+            name(ALLREDUCE, part="burst"),
+            "graph, beside GEMMs" if world.cuda else "between GEMMs",
+            {"M": tokens},
+            self.chosen.dtype,
+            extra={"gemm": {"M": len(x), "K": one.k, "N": one.n, "count": count}},
+        )
 
         def gemms(count: int) -> None:
             for index in range(count):
                 torch.matmul(x, weights[index % 4], out=out)
 
-        # Enough of them to outlast the burst that is measured beside them.
-        count = 4 * calls
-        gemms(8)
-        world.synchronize()
-        alone = iterate(world, self.annotator, f"gemm_alone_m{tokens}", lambda: gemms(count), 3, 1, graph=world.cuda)
-        side = torch.cuda.Stream(world.device) if world.cuda else None
-
         def between() -> None:
             layers()
             gemms(calls)
 
-        lasted = self._beside(side, layers, lambda: gemms(count), between)
-        row = self.result(
-            name(ALLREDUCE, part="burst"), "graph, beside GEMMs" if world.cuda else "between GEMMs",
-            {"M": tokens}, "all_reduce", reduce.size, calls, lasted,
-        )  # fmt: skip
-        row.extra["gemm"] = {"M": len(x), "K": one.k, "N": one.n, "count": count}
-        row.extra["gemm_alone_ns"] = Quantiles.of(alone[0]).p50 // count
-        return row
+        def measure() -> Row:
+            alone = iterate(
+                world, self.annotator, f"gemm_alone_m{tokens}", lambda: gemms(count), 3, 1, graph=world.cuda
+            )
+            side = torch.cuda.Stream(world.device) if world.cuda else None
+            found = self._beside(side, layers, lambda: gemms(count), between)
+            return Row(result, "all_reduce", reduce.size, calls, found, (alone, count))
+
+        return measure
 
     def _beside(
         self,
@@ -408,20 +428,16 @@ class Bench:
             side.wait_stream(main)
             with torch.cuda.stream(side):
                 graphs[0].replay()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             with self.annotator(BENCH, part="burst_gemm"):
-                start.record()
+                start = moment(world)
                 graphs[1].replay()
-                end.record()
+                end = moment(world)
             main.wait_stream(side)
             pairs.append((start, end))
         world.synchronize()
         del graphs
-        return (
-            [elapsed_ns(start, end) for start, end in pairs],
-            [clock.host_ns(start) for start, _ in pairs],
-            clock.uncertainty_ns,
-        )
+        # No range of its own: other kernels run in its time, and ranges of several M share the name.
+        return Measured(pairs, clock)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -555,12 +571,10 @@ def main() -> int:
         raise UsageError("a collective needs at least 2 ranks", "torchrun --nproc-per-node N -m ...")
     before = machine.look_before(world, chosen.on_dirty)
     bench = Bench(world, annotator, chosen, options.preset(chosen))
-    results: list[Result] = []
+    jobs = ([] if chosen.no_sizes else bench.sizes()) + ([] if chosen.no_burst else bench.bursts())
     with recording(world, annotator):
-        if not chosen.no_sizes:
-            results += bench.sizes()
-        if not chosen.no_burst:
-            results += bench.bursts()
+        rows = [job() for job in jobs]
+    results = [bench.finish(row) for row in rows]
     publish(world, document(world, "allreduce", chosen, results, before), chosen)
     world.close()
     return 0

@@ -99,16 +99,34 @@ def recording(world: World, annotator: Annotator) -> Iterator[None]:
 
     All ranks under one profiler share one recording: the first to start opens it and the first to stop ends
     it for everyone. So they meet before both. The rank label is the first event inside.
+
+    Inside, ``world.recording`` is set: an old profiler loses what it recorded around a call that it does not
+    know. Nsight Systems 2023.4 does not know CUDA 13's ``cudaEventElapsedTime`` (times of events are read
+    after the recording: `k25trace.workloads.timing`), nor what libraries call when they start (so they start
+    before it).
     """
+    _start_libraries(world)
     world.barrier("the start of the recording")
     if world.cuda:
         torch.cuda.profiler.start()
+    world.recording = True
     annotator.label(world.rank)
     world.barrier("the recording")
     try:
         yield
     finally:
         world.barrier("the end of the recording")
+        world.recording = False
         if world.cuda:
             torch.cuda.profiler.stop()
         world.barrier("after the recording")
+
+
+def _start_libraries(world: World) -> None:
+    """Let cuBLAS and NCCL start, which they do when they are first used."""
+    if not world.cuda:
+        return
+    one = torch.ones(1, 16, 16, dtype=torch.bfloat16, device=world.device)
+    torch.bmm(one, one)
+    torch.matmul(one[0], one[0])
+    world.all_reduce(one)

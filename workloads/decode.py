@@ -34,7 +34,7 @@ from k25trace.workloads.shapes import (
     mla_core,
     weight_bytes,
 )
-from k25trace.workloads.timing import Quantiles, elapsed_ns
+from k25trace.workloads.timing import Moment, Quantiles, elapsed_ns, moment
 from k25trace.workloads.world import CannotRun, World, all_gather_into, run, say
 from torch.nn.functional import rms_norm, silu
 
@@ -326,45 +326,32 @@ def _delay(world: World, chosen: argparse.Namespace) -> Callable[[], None] | Non
         return lambda: time.sleep(ns * 1e-9)
     # A kernel that spins for so many cycles; how many a nanosecond has is measured.
     torch.cuda._sleep(1_000_000)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
+    start = moment(world)
     torch.cuda._sleep(10_000_000)
-    end.record()
+    end = moment(world)
     world.synchronize()
-    cycles = round(ns * 10_000_000 / max(1, elapsed_ns(start, end)))
+    cycles = round(ns * 10_000_000 / max(1, elapsed_ns(world, start, end)))
     return lambda: torch.cuda._sleep(cycles)
 
 
-def _durations(moments: list[Any]) -> list[int]:
-    """Return the nanoseconds from each moment to the next.
-
-    Not to be called inside a recording: Nsight Systems 2023.4 does not know CUDA 13's cudaEventElapsedTime,
-    and loses what it recorded around such a call.
-    """
-    return [b - a if isinstance(a, int) else elapsed_ns(a, b) for a, b in itertools.pairwise(moments)]
-
-
-def _loop(world: World, annotator: Annotator, kind: str, count: int, once: Callable[[], None]) -> tuple[list[Any], int]:
+def _loop(
+    world: World, annotator: Annotator, kind: str, count: int, once: Callable[[], None]
+) -> tuple[list[Moment], int]:
     """Return the moments before, between and after the steps, and the time of all by the host's clock.
 
-    Moments are CUDA events on a GPU. Nothing synchronises in between.
+    Nothing synchronises in between.
     """
     if count == 0:
         return [], 0
     world.barrier(f"{count} times {kind}")
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)] if world.cuda else []
-    moments = [time.perf_counter_ns()]
-    if events:
-        events[0].record()
-    for index in range(count):
+    began = time.monotonic_ns()
+    moments = [moment(world)]
+    for _ in range(count):
         with annotator(kind):
             once()
-        if events:
-            events[index + 1].record()
-        moments.append(time.perf_counter_ns())
+        moments.append(moment(world))
     world.synchronize()
-    wall = time.perf_counter_ns() - moments[0]
-    return events or moments, wall
+    return moments, time.monotonic_ns() - began
 
 
 def _capture(world: World, annotator: Annotator, decoder: Decoder) -> "torch.cuda.CUDAGraph | None":
@@ -383,15 +370,17 @@ def measure(
     """Return the steps' times: eager and replayed, inside the recording and after it.
 
     The recording begins before the graph is captured, so that the ranges around each node's capture are in
-    it.
+    it; unless ``--graph-capture before`` wants what a serving engine does, which captures when it starts.
     """
     for _ in range(chosen.warmup):
         decoder.step()
     world.synchronize()
-    found: list[tuple[str, bool, list[Any], int]] = []
-    graph = None
+    found: list[tuple[str, bool, list[Moment], int]] = []
+    graph, early = None, chosen.graph_capture == "before"
+    if chosen.graph_steps and early:
+        graph = _capture(world, annotator, decoder)
     with recording(world, annotator):
-        if chosen.graph_steps:
+        if chosen.graph_steps and not early:
             graph = _capture(world, annotator, decoder)
         once = decoder.step if graph is None else graph.replay
         if graph is not None:
@@ -411,7 +400,7 @@ def measure(
     for kind, recorded, moments, wall in found:
         if not moments:
             continue
-        samples = _durations(moments)
+        samples = [elapsed_ns(world, start, end) for start, end in itertools.pairwise(moments)]
         slowest = Quantiles.of([max(every) for every in zip(*world.gather(samples), strict=True)])
         walls = world.gather(wall)
         results.append(
@@ -496,6 +485,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--attention", choices=sorted(CORES), default="matmul", help="the core of MLA")
     parser.add_argument("--eager-steps", type=options.natural, default=10, metavar="N")
     parser.add_argument("--graph-steps", type=options.natural, default=10, metavar="N")
+    parser.add_argument(
+        "--graph-capture",
+        choices=("inside", "before"),
+        default="inside",
+        help="of the recording; before: replayed kernels have no capture ranges, as in serving engines",
+    )
     parser.add_argument("-w", "--warmup", type=options.positive, default=3, metavar="N")
     parser.add_argument(
         "--verify-width",

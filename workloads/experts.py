@@ -11,6 +11,7 @@ reference can draw any expert again.
 - ``bf16``: bf16 weights, as a grouped GEMM where torch has one for this GPU, else gathered and multiplied.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -103,6 +104,12 @@ class Experts:
         for number in range(preset.experts):
             for index, (q, scales) in enumerate(draw.expert(preset, ranks, number, device)):
                 self._put(index, number, *self._layout(q, scales))
+
+    def by(self, marlin: MarlinMoe) -> "Experts":
+        """Return the same experts, their weights shared, read by a kernel for another number of tokens."""
+        other = copy.copy(self)
+        other._marlin = marlin
+        return other
 
     def _layout(self, q: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.path == "marlin":

@@ -12,6 +12,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from k25trace.workloads import machine, options, w4a16
@@ -19,13 +20,13 @@ from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.experts import PATHS, Draw, Experts, expert_bytes, relative_error, scratch_bytes
 from k25trace.workloads.mla_attention import normal
 from k25trace.workloads.moe_routing import route
-from k25trace.workloads.results import Result, check_error, document, failures, guarded, publish
+from k25trace.workloads.results import Job, Result, check_error, document, failures, guarded, publish, take
 from k25trace.workloads.shapes import ROUTED, Linear, Preset, linears
-from k25trace.workloads.timing import Timing, copies_for, measure_ceilings, time_calls
+from k25trace.workloads.timing import Timing, copies_for, measure_ceilings
 from k25trace.workloads.world import CannotRun, World, run
 
 from k25trace.errors import UsageError
-from k25trace.ranges import BENCH, GEMM, name
+from k25trace.ranges import GEMM, name
 
 TOLERANCE = 0.01
 """Of one bf16 product against float64."""
@@ -33,7 +34,9 @@ EXPERTS_TOLERANCE = 0.02
 """Of two in a row, with an activation between them."""
 ALL_EXPERTS = "experts"
 
-Multiply = Callable[[torch.Tensor], torch.Tensor]
+Packed = tuple[torch.Tensor, torch.Tensor]
+"""A weight and its scales, as one way of reading it wants them."""
+T = TypeVar("T")
 
 
 class Bench:
@@ -45,6 +48,18 @@ class Bench:
         self.seed: int = chosen.seed
         self.timing: Timing = options.timing(chosen)
         self.marlin_missing: str | None = None
+        self.jobs: list[Job] = []
+        self._made: dict[tuple[str, ...], Any] = {}
+
+    def once(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
+        """Return what all numbers of tokens share: weights are made for the first of them."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def has(self, key: tuple[str, ...]) -> bool:
+        """Whether it is made already."""
+        return key in self._made
 
     def generator(self, salt: int = 0) -> torch.Generator:
         """Return a generator of this rank's own."""
@@ -55,12 +70,10 @@ class Bench:
         size = (batch, tokens, width) if batch > 1 else (tokens, width)
         return torch.randn(size, device=self.world.device, generator=self.generator(1), dtype=torch.bfloat16)
 
-    def time(self, result: Result, call: Callable[[int], object]) -> Result:
-        """Add the timing to a result that is right."""
+    def time(self, result: Result, call: Callable[[int], object]) -> None:
+        """Have a result timed that is right."""
         label = f"{result.name.partition('.')[2]}_{result.variant}_m{result.shape['M']}"
-        result.extra["range"] = name(BENCH, part=label)
-        check_error(result).samples = time_calls(self.world, self.annotator, call, self.timing, label)
-        return result
+        self.jobs.append(Job(check_error(result), call, label))
 
 
 def dense(bench: Bench, linear: Linear, tokens: int) -> Result:
@@ -79,7 +92,10 @@ def dense(bench: Bench, linear: Linear, tokens: int) -> Result:
         copies = result.extra["copies"] = copies_for(bench.world, linear.weights * 2)
         generator = bench.generator()
         batch = linear.batch if linear.batch > 1 else None
-        weights = [normal(linear.k, linear.n, generator, batch=batch) for _ in range(copies)]
+        weights = bench.once(
+            (linear.name, "bf16"),
+            lambda: [normal(linear.k, linear.n, generator, batch=batch) for _ in range(copies)],
+        )
         x = bench.rows(tokens, linear.k, linear.batch)
         exact = x.to(torch.float64) @ weights[0].to(torch.float64)
         result.error = relative_error(torch.matmul(x, weights[0]), exact)
@@ -106,35 +122,48 @@ def quantized(bench: Bench, linear: Linear, tokens: int, path: str) -> Result:
     def run_it(result: Result) -> None:
         copies = result.extra["copies"] = copies_for(bench.world, linear.weight_bytes)
         generator, device = bench.generator(), bench.world.device
+
+        def make() -> tuple[torch.Tensor, torch.Tensor, list[Packed]]:
+            drawn = [
+                (
+                    w4a16.random_q(linear.k, linear.n, generator, device),
+                    w4a16.random_scales(linear.k, linear.n, generator, device),
+                )
+                for _ in range(copies)
+            ]
+            return *drawn[0], [_pack(path, *one) for one in drawn]
+
+        q, scales, packed = bench.once((linear.name, path), make)
         x = bench.rows(tokens, linear.k)
-        calls: list[Multiply] = []
-        exact = x.new_empty(0, dtype=torch.float64)
-        for _ in range(copies):
-            q = w4a16.random_q(linear.k, linear.n, generator, device)
-            scales = w4a16.random_scales(linear.k, linear.n, generator, device)
-            if not calls:
-                exact = x.to(torch.float64) @ w4a16.dequantized(q, scales)
-            calls.append(_multiply(bench, path, q, scales, tokens))
-        result.error = relative_error(calls[0](x), exact)
-        bench.time(result, lambda i: calls[i % copies](x))
+        multiply = _multiply(bench, path, tokens)
+        result.error = relative_error(multiply(x, *packed[0]), x.to(torch.float64) @ w4a16.dequantized(q, scales))
+        bench.time(result, lambda i: multiply(x, *packed[i % copies]))
 
     return guarded(result, run_it)
 
 
-def _multiply(bench: Bench, path: str, q: torch.Tensor, scales: torch.Tensor, tokens: int) -> Multiply:
+def _pack(path: str, q: torch.Tensor, scales: torch.Tensor) -> Packed:
     if path == "cast":
-        packed = w4a16.pack_plain(q)
-        return lambda x: x @ w4a16.dequantize_elementwise(packed, scales)
+        return w4a16.pack_plain(q), scales
     if path == "int4pack":
-        weight, both = w4a16.pack_int4pack(q, scales)
-        return lambda x: w4a16.int4pack_mm(x, weight, both)
+        return w4a16.pack_int4pack(q, scales)
+    return w4a16.pack_marlin(q).unsqueeze(0), w4a16.permute_scales(scales).unsqueeze(0)
+
+
+def _multiply(
+    bench: Bench, path: str, tokens: int
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return the product of x and a weight that `_pack` made."""
+    if path == "cast":
+        return lambda x, packed, scales: x @ w4a16.dequantize_elementwise(packed, scales)
+    if path == "int4pack":
+        return w4a16.int4pack_mm
     # A mixture of one expert, to which every token goes.
     device = bench.world.device
     kernel = w4a16.MarlinMoe(tokens, 1, 1, device)
     kernel.align(torch.zeros(tokens, 1, dtype=torch.int32, device=device))
-    weight, permuted = w4a16.pack_marlin(q).unsqueeze(0), w4a16.permute_scales(scales).unsqueeze(0)
     ones = torch.ones(tokens, 1, device=device)
-    return lambda x: kernel.gemm(x, weight, permuted, ones, second=False)
+    return lambda x, packed, scales: kernel.gemm(x, packed, scales, ones, second=False)
 
 
 def all_experts(bench: Bench, tokens: int, path: str) -> Result:
@@ -151,7 +180,9 @@ def all_experts(bench: Bench, tokens: int, path: str) -> Result:
     if path == "marlin" and bench.marlin_missing is not None:
         result.unavailable = bench.marlin_missing
         return result
-    need = expert_bytes(preset, bench.ranks, path) + scratch_bytes(preset, bench.ranks, path, tokens)
+    key = (ALL_EXPERTS, path)
+    need = scratch_bytes(preset, bench.ranks, path, tokens)
+    need += 0 if bench.has(key) else expert_bytes(preset, bench.ranks, path)
     if world.cuda:
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info(world.device)[0]
@@ -160,10 +191,12 @@ def all_experts(bench: Bench, tokens: int, path: str) -> Result:
             return result
 
     def run_it(result: Result) -> None:
-        marlin = w4a16.MarlinMoe(tokens, preset.top_k, preset.experts, world.device) if path == "marlin" else None
-        experts = Experts(
-            preset, bench.ranks, path, Draw(bench.seed, 0, world.rank), world.device, bench.annotator, marlin
+        experts = bench.once(
+            key,
+            lambda: Experts(preset, bench.ranks, path, Draw(bench.seed, 0, world.rank), world.device, bench.annotator),
         )
+        if path == "marlin":
+            experts = experts.by(w4a16.MarlinMoe(tokens, preset.top_k, preset.experts, world.device))
         generator = bench.generator(2)
         # Other tokens in every call: other experts, so that no weight is still in the cache.
         inputs = []
@@ -192,8 +225,8 @@ def all_experts(bench: Bench, tokens: int, path: str) -> Result:
     return guarded(result, run_it)
 
 
-def measure(bench: Bench, tokens: Sequence[int], only: Sequence[str], paths: Sequence[str]) -> list[Result]:
-    """Return the measurements of the chosen linears and paths, for each number of tokens."""
+def make_ready(bench: Bench, tokens: Sequence[int], only: Sequence[str], paths: Sequence[str]) -> list[Result]:
+    """Return rows of the chosen linears and paths, checked, for each number of tokens; ``bench.jobs`` time them."""
     results: list[Result] = []
     for linear in linears(bench.preset, bench.ranks).values():
         if linear.name not in only or linear.calls == 0:
@@ -242,14 +275,14 @@ def main() -> int:
             bench.marlin_missing = error.message
     ceilings = measure_ceilings(world, annotator, bench.timing)
     alone = chosen.ranks == "1"
-    results: list[Result] = []
+    busy = world.rank == 0 or not alone
+    results = make_ready(bench, options.tokens(chosen.tokens), only, paths) if busy else []
     with recording(world, annotator):
-        if world.rank == 0 or not alone:
-            results = measure(bench, options.tokens(chosen.tokens), only, paths)
+        take(world, annotator, bench.timing, bench.jobs)
     world.barrier("the other ranks")
     if alone:
         # The others were idle: their rows are rank 0's.
-        results = world.gather(results)[0]
+        results = world.gather([one.read() for one in results])[0]
     publish(
         world,
         document(

@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,9 @@ from torch.cuda.nccl import version as nccl_version
 from k25trace import __version__
 
 FOREIGN_BYTES = 1 << 30
-"""Memory in use before this program has any, above which someone else is taken to be working."""
+"""Memory in use by others, above which someone else is taken to be working."""
+CONTEXT_BYTES = 2 << 30
+"""What a process has of a GPU's memory beside its tensors, at most: driver, CUDA context, NCCL (1.2 GB on an H200)."""
 
 # Reasons for lower clocks, by bit, of nvmlDeviceGetCurrentClocksEventReasons; those that spoil a measurement.
 THROTTLE = {
@@ -38,6 +41,7 @@ class Snapshot:
     device: str
     driver: str | None = None
     memory_used_bytes: int | None = None
+    memory_foreign_bytes: int | None = None
     memory_total_bytes: int | None = None
     sm_mhz: int | None = None
     memory_mhz: int | None = None
@@ -66,6 +70,11 @@ def snapshot(world: World) -> Snapshot:
             device=properties.name,
             driver=str(pynvml.nvmlSystemGetDriverVersion()),
             memory_used_bytes=int(memory.used),
+            memory_foreign_bytes=foreign_bytes(
+                {one.pid: one.usedGpuMemory for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)},
+                os.getpid(),
+                int(memory.used) - torch.cuda.memory_reserved(world.device),
+            ),
             memory_total_bytes=int(memory.total),
             sm_mhz=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
             memory_mhz=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
@@ -78,14 +87,37 @@ def snapshot(world: World) -> Snapshot:
         return Snapshot(properties.name, unknown=f"NVML: {error}")
 
 
+def foreign_bytes(processes: Mapping[int, int | None], own: int, beside_tensors: int) -> int:
+    """Return the bytes of a GPU's memory that other processes use.
+
+    Parameters
+    ----------
+    processes
+        Bytes by process id, as the driver tells; None where it does not.
+    own
+        This process.
+    beside_tensors
+        Everything in use, by anyone, but this process's tensors.
+
+    The list settles it if this process is in it. It is not where process ids are another's (a container):
+    then what is in use beside the tensors, less `CONTEXT_BYTES` for this process itself, is taken for others'.
+    """
+    others = [used for pid, used in processes.items() if pid != own]
+    if own in processes and None not in others:
+        return sum(used or 0 for used in others)
+    return max(0, beside_tensors - CONTEXT_BYTES)
+
+
 def dirt(before: Snapshot, after: Snapshot | None = None) -> list[str]:
     """Return why results taken between two snapshots are not to be trusted."""
     reasons = []
-    used = before.memory_used_bytes
-    if used is not None and used > FOREIGN_BYTES:
-        reasons.append(f"{used:,} B of GPU memory in use by others at the start")
     for when, state in (("at the start", before), ("at the end", after)):
-        if state is not None and state.spoiled:
+        if state is None:
+            continue
+        foreign = state.memory_foreign_bytes
+        if foreign is not None and foreign > FOREIGN_BYTES:
+            reasons.append(f"{foreign:,} B of GPU memory in use by others {when}")
+        if state.spoiled:
             reasons.append(f"{', '.join(state.throttle)} {when}")
     return reasons
 

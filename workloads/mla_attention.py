@@ -12,9 +12,9 @@ import torch
 from k25trace.workloads import machine, options
 from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.experts import relative_error
-from k25trace.workloads.results import Result, check_error, document, failures, guarded, publish
+from k25trace.workloads.results import Job, Result, check_error, document, failures, guarded, publish, take
 from k25trace.workloads.shapes import Preset, linears, mla_core
-from k25trace.workloads.timing import copies_for, measure_ceilings, time_calls
+from k25trace.workloads.timing import copies_for, measure_ceilings
 from k25trace.workloads.world import World, run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
@@ -169,10 +169,8 @@ class Attention:
         return out.reshape(tokens, -1) @ self.w_o.to(double)
 
 
-def _decode(
-    world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset, context: int
-) -> list[Result]:
-    timing, results = options.timing(chosen), []
+def _decode(world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset, context: int) -> list[Job]:
+    jobs: list[Job] = []
     for requests in options.tokens(chosen.tokens):
         core = mla_core(preset, chosen.tp, requests, context)
         shape = {"M": requests, "heads": preset.heads // chosen.tp, "context": context}
@@ -200,25 +198,27 @@ def _decode(
         moved = core.cache_bytes + sum(2 * part.numel() for part in parts) + 2 * parts[0].numel()
         for variant, attend in _variants(world):
             result = Result(ranges.name(MLA, part="core"), variant, shape, "bfloat16", bytes=moved, flops=core.flops)
-            results.append(result)
-            for layer in layers:
-                layer._core = attend
 
-            def run_it(
-                result: Result, layers: list[Attention] = layers, parts: list = parts, x: torch.Tensor = x
-            ) -> None:
+            def ready(layers: list[Attention] = layers, attend: Core = attend) -> None:
+                for layer in layers:
+                    layer._core = attend
+
+            def check(result: Result, layers: list[Attention] = layers, x: torch.Tensor = x) -> None:
                 result.error = relative_error(layers[0](x), layers[0].reference(x.to(torch.float64)))
                 result.tolerance = TOLERANCE
-                check_error(result).samples = time_calls(
-                    world,
-                    annotator,
-                    lambda i: layers[i % len(layers)].core(*parts),
-                    timing,
-                    f"mla_{result.variant}",
-                )
+                check_error(result)
 
-            guarded(result, run_it)
-    return results
+            ready()
+            guarded(result, check)
+            jobs.append(
+                Job(
+                    result,
+                    lambda i, layers=layers, parts=parts: layers[i % len(layers)].core(*parts),
+                    f"mla_{variant}_m{requests}_c{context}",
+                    ready,
+                )
+            )
+    return jobs
 
 
 def _variants(world: World) -> list[tuple[str, Core]]:
@@ -238,8 +238,8 @@ def _variants(world: World) -> list[tuple[str, Core]]:
     ]
 
 
-def _prefill(world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset, context: int) -> Result:
-    """Time causal attention of a whole prompt, keys and values of each head written out."""
+def _prefill(world: World, chosen: argparse.Namespace, preset: Preset, context: int) -> Job:
+    """Return causal attention of a whole prompt, keys and values of each head written out."""
     heads, wide = preset.heads // chosen.tp, preset.qk_nope + preset.qk_rope
     generator = torch.Generator(world.device).manual_seed(chosen.seed)
     query, key, value = (
@@ -266,10 +266,7 @@ def _prefill(world: World, annotator: Annotator, chosen: argparse.Namespace, pre
         scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
         worst = max(worst, relative_error(out[0, head], scores.softmax(-1) @ value[0, head].double()))
     result.error, result.tolerance = worst, TOLERANCE
-    check_error(result).samples = time_calls(
-        world, annotator, lambda _: attend(), options.timing(chosen), "mla_prefill"
-    )
-    return result
+    return Job(check_error(result), lambda _: attend(), f"mla_prefill_c{context}")
 
 
 def main() -> int:
@@ -287,13 +284,14 @@ def main() -> int:
     preset = options.preset(chosen)
     linears(preset, chosen.tp)
     ceilings = measure_ceilings(world, annotator, options.timing(chosen))
-    results: list[Result] = []
+    jobs: list[Job] = []
+    for context in options.tokens(chosen.context):
+        jobs += _decode(world, annotator, chosen, preset, context)
+        if chosen.prefill:
+            jobs.append(_prefill(world, chosen, preset, context))
     with recording(world, annotator):
-        for context in options.tokens(chosen.context):
-            results += _decode(world, annotator, chosen, preset, context)
-            if chosen.prefill:
-                results.append(_prefill(world, annotator, chosen, preset, context))
-    results.append(_flash_mla())
+        take(world, annotator, options.timing(chosen), jobs)
+    results = [*(job.result for job in jobs), _flash_mla()]
     publish(world, document(world, "mla_attention", chosen, results, before, ceilings), chosen)
     failed = failures(results)
     world.close()

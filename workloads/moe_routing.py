@@ -10,11 +10,10 @@ from pathlib import Path
 
 import torch
 from k25trace.workloads import machine, options, w4a16
-from k25trace.workloads.annotate import Annotator, recording
+from k25trace.workloads.annotate import recording
 from k25trace.workloads.experts import relative_error
-from k25trace.workloads.results import Result, check_error, document, publish
+from k25trace.workloads.results import Job, Result, check_error, document, failures, publish, take
 from k25trace.workloads.shapes import Preset
-from k25trace.workloads.timing import time_calls
 from k25trace.workloads.world import CannotRun, World, run
 
 from k25trace import ranges
@@ -61,12 +60,9 @@ def routing_error(
     return relative_error(*dense)
 
 
-def measure(
-    world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset, *, vllm: bool
-) -> list[Result]:
-    """Return the timings of routing and of sorting, checked, for each number of tokens."""
-    results = []
-    timing = options.timing(chosen)
+def jobs(world: World, chosen: argparse.Namespace, preset: Preset, *, vllm: bool) -> list[Job]:
+    """Return routing and sorting, checked, for each number of tokens."""
+    found = []
     generator = torch.Generator(world.device).manual_seed(chosen.seed + world.rank)
     for tokens in options.tokens(chosen.tokens):
         shape = {"M": tokens, "experts": preset.experts, "top_k": preset.top_k}
@@ -82,34 +78,32 @@ def measure(
             error=routing_error(weights, ids, logits, bias, preset),
             tolerance=1e-4,
         )
-        check_error(result).samples = time_calls(
-            world, annotator, lambda _, a=logits, b=bias: route(a, b, preset), timing, "routing_torch"
+        found.append(
+            Job(
+                check_error(result),
+                lambda _, a=logits, b=bias: route(a, b, preset),
+                f"routing_torch_m{tokens}",
+            )
         )
-        results.append(result)
         order, ends = sort_rows(ids, preset.experts)
         counts = torch.bincount(ids.flatten(), minlength=preset.experts)
         wrong = int((ends != counts.cumsum(0)).sum()) + int((ids.flatten()[order].diff() < 0).sum())
         result = Result(**common, variant="torch_sort", error=float(wrong), tolerance=0.0)
-        check_error(result).samples = time_calls(
-            world, annotator, lambda _, a=ids: sort_rows(a, preset.experts), timing, "sort_torch"
-        )
-        results.append(result)
+        found.append(Job(check_error(result), lambda _, a=ids: sort_rows(a, preset.experts), f"sort_torch_m{tokens}"))
         if vllm:
-            results += _vllm(world, annotator, chosen, preset, logits, bias, common, moved)
-    return results
+            found += _vllm(world, preset, logits, bias, common, moved)
+    return found
 
 
 def _vllm(
     world: World,
-    annotator: Annotator,
-    chosen: argparse.Namespace,
     preset: Preset,
     logits: torch.Tensor,
     bias: torch.Tensor,
     common: dict,
     moved: int,
-) -> list[Result]:
-    ops, timing = torch.ops._moe_C, options.timing(chosen)
+) -> list[Job]:
+    ops, tokens = torch.ops._moe_C, len(logits)
 
     def grouped() -> tuple[torch.Tensor, torch.Tensor]:
         return ops.grouped_topk(
@@ -124,15 +118,15 @@ def _vllm(
         error=routing_error(weights, ids, logits, bias, preset),
         tolerance=1e-3,
     )
-    check_error(result).samples = time_calls(world, annotator, lambda _: grouped(), timing, "routing_vllm")
-    kernel = w4a16.MarlinMoe(len(logits), preset.top_k, preset.experts, world.device)
+    kernel = w4a16.MarlinMoe(tokens, preset.top_k, preset.experts, world.device)
     ids = ids.to(torch.int32)
-    aligned = Result(**common, variant="vllm_align")
-    aligned.samples = time_calls(world, annotator, lambda _: kernel.align(ids), timing, "align_vllm")
-    return [result, aligned]
+    return [
+        Job(check_error(result), lambda _: grouped(), f"routing_vllm_m{tokens}"),
+        Job(Result(**common, variant="vllm_align"), lambda _: kernel.align(ids), f"align_vllm_m{tokens}"),
+    ]
 
 
-def main() -> None:
+def main() -> int:
     """Run the benchmark."""
     parser = options.parser("moe_routing", __doc__)
     parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...")
@@ -149,12 +143,16 @@ def main() -> None:
         if chosen.vllm_ops is not None:
             raise
         missing = error.message
+    ready = jobs(world, chosen, preset, vllm=missing is None)
     with recording(world, annotator):
-        results = measure(world, annotator, chosen, preset, vllm=missing is None)
+        take(world, annotator, options.timing(chosen), ready)
+    results = [job.result for job in ready]
     if missing is not None:
         results.append(Result(ranges.MOE_ROUTING, "vllm", {}, "float32", unavailable=missing))
     publish(world, document(world, "moe_routing", chosen, results, before), chosen)
+    failed = failures(results)
     world.close()
+    return failed
 
 
 if __name__ == "__main__":

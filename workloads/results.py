@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from k25trace.workloads import machine
+from k25trace.workloads.annotate import Annotator
 from k25trace.workloads.machine import Snapshot
-from k25trace.workloads.timing import Ceilings, Quantiles
+from k25trace.workloads.timing import Ceilings, Quantiles, Taken, Timing, time_calls
 from k25trace.workloads.world import CannotRun, World, say
 from rich.console import Console
 from rich.table import Table
 
 from k25trace.errors import UsageError
+from k25trace.ranges import BENCH
+from k25trace.ranges import name as range_name
 from k25trace.units import format_count, format_ns, format_share
 
 SCHEMA = "k25trace.bench/1"
@@ -38,6 +41,8 @@ class Result:
         Dimensions by name, and the type of the operands.
     samples
         Nanoseconds of one call, a sample each, on this rank; empty if it could not be measured.
+    taken
+        Samples that are not read yet; `read` does.
     bytes, flops
         The least that one call must move and compute on one rank.
     error, tolerance
@@ -53,12 +58,19 @@ class Result:
     shape: dict[str, int]
     dtype: str
     samples: list[int] = field(default_factory=list[int])
+    taken: Taken | None = None
     bytes: int | None = None
     flops: int | None = None
     error: float | None = None
     tolerance: float | None = None
     unavailable: str | None = None
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def read(self) -> "Result":
+        """Read the samples that were taken; not inside a recording."""
+        if self.taken is not None:
+            self.samples, self.taken = self.taken.read(), None
+        return self
 
 
 def check_error(result: Result) -> Result:
@@ -79,11 +91,47 @@ def guarded(result: Result, measure: Callable[[Result], None]) -> Result:
     try:
         measure(result)
     except (RuntimeError, NotImplementedError, CannotRun) as error:
-        result.samples = []
+        result.samples, result.taken = [], None
         result.unavailable = str(error).splitlines()[0] if str(error) else type(error).__name__
     if result.error is not None and not math.isfinite(result.error):
         result.error = None
     return result
+
+
+@dataclass(frozen=True)
+class Job:
+    """A measurement that is made ready before a recording, so that only what is timed is in it.
+
+    Parameters
+    ----------
+    result
+        The row, with its error where it is known already.
+    call
+        One call, given its number.
+    label
+        Of its range, ``bench.LABEL``.
+    ready
+        Called right before; None if nothing has to be.
+    """
+
+    result: Result
+    call: Callable[[int], object]
+    label: str
+    ready: Callable[[], None] | None = None
+
+
+def take(world: World, annotator: Annotator, timing: Timing, jobs: Sequence[Job]) -> None:
+    """Time jobs, in their order; those that were found wrong or impossible are left out."""
+    for job in jobs:
+        if job.result.unavailable is None:
+            guarded(job.result, lambda result, job=job: _take(world, annotator, timing, job))
+
+
+def _take(world: World, annotator: Annotator, timing: Timing, job: Job) -> None:
+    if job.ready is not None:
+        job.ready()
+    job.result.extra["range"] = range_name(BENCH, part=job.label)
+    job.result.taken = time_calls(world, annotator, job.call, timing, job.label)
 
 
 def failures(results: Sequence[Result]) -> int:
@@ -120,7 +168,7 @@ def document(
     """
     after = machine.snapshot(world)
     states: list[tuple[Snapshot, Snapshot]] = world.gather((before, after))
-    every: list[list[tuple[list[int], float | None]]] = world.gather([(r.samples, r.error) for r in results])
+    every: list[list[tuple[list[int], float | None]]] = world.gather([(r.read().samples, r.error) for r in results])
     rows = []
     for index, result in enumerate(results):
         of_ranks = [ranks[index] for ranks in every]

@@ -51,9 +51,45 @@ def copies_for(world: World, one_bytes: int, spare_bytes: int | None = None) -> 
     return max(1, min(MAX_COPIES, wanted))
 
 
-def elapsed_ns(start: torch.cuda.Event, end: torch.cuda.Event) -> int:
-    """Return the time between two events that have happened."""
+Moment = torch.cuda.Event | int
+"""A moment on the device: an event in its stream, or the host's monotonic clock where the host is the device."""
+
+
+def moment(world: World) -> Moment:
+    """Return this moment, in the current stream of a GPU; on a CPU, now."""
+    if not world.cuda:
+        return time.monotonic_ns()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def elapsed_ns(world: World, start: Moment, end: Moment) -> int:
+    """Return the time between two moments that have passed.
+
+    Raises
+    ------
+    RuntimeError
+        A recording is open: the profiler would lose events around the call that reads the times.
+    """
+    if world.recording:
+        raise RuntimeError("the times of events are read after the recording, not in it")
+    if isinstance(start, int) or isinstance(end, int):
+        return int(end) - int(start)  # type: ignore[arg-type] # both are
     return round(start.elapsed_time(end) * 1e6)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Samples that were taken and are not read yet: moments before and after each, of so many calls."""
+
+    world: World
+    pairs: Sequence[tuple[Moment, Moment]]
+    calls: int = 1
+
+    def read(self) -> list[int]:
+        """Return the nanoseconds of one call in each sample; not inside a recording."""
+        return [elapsed_ns(self.world, start, end) // self.calls for start, end in self.pairs]
 
 
 @dataclass(frozen=True)
@@ -72,8 +108,8 @@ def time_calls(
     call: Callable[[int], object],
     timing: Timing,
     label: str,
-) -> list[int]:
-    """Return the nanoseconds of one call in each sample; ``call(i)`` works on the i-th copy of its operands.
+) -> Taken:
+    """Return the samples, to be read after the recording; ``call(i)`` works on the i-th copy of its operands.
 
     A sample is ``calls`` calls between two events, in one range ``bench.LABEL``, and its time is divided by
     them: on a GPU as replays of a CUDA graph unless ``timing`` says otherwise, so that the host's launches
@@ -89,35 +125,24 @@ def time_calls(
     for _ in range(max(1, timing.warmup)):
         several()
     world.synchronize()
-    if not world.cuda:
-        samples: list[int] = []
-        for _ in range(timing.samples):
-            with annotator("bench", part=label):
-                began = time.perf_counter_ns()
-                several()
-                samples.append((time.perf_counter_ns() - began) // calls)
-        return samples
     graph = None
     replay: Callable[[], None] = several
-    if timing.graph:
+    if timing.graph and world.cuda:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             several()
         replay = graph.replay
         replay()
-    pairs = [
-        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(timing.samples)
-    ]
     world.synchronize()
-    for start, end in pairs:
+    pairs: list[tuple[Moment, Moment]] = []
+    for _ in range(timing.samples):
         with annotator("bench", part=label):
-            start.record()
+            start = moment(world)
             replay()
-            end.record()
+            pairs.append((start, moment(world)))
     world.synchronize()
-    found = [elapsed_ns(start, end) // calls for start, end in pairs]
-    del graph
-    return found
+    del graph, replay
+    return Taken(world, pairs, calls)
 
 
 @dataclass(frozen=True)
@@ -133,8 +158,8 @@ def measure_ceilings(world: World, annotator: Annotator, timing: Timing) -> Ceil
     size = 1 << (30 if world.cuda else 22)
     side = 8192 if world.cuda else 256
     one = Timing(samples=min(timing.samples, 10), warmup=2, calls=2, graph=False)
-    copy = Quantiles.of(time_calls(world, annotator, _copier(world, size), one, "ceiling_copy"))
-    product = Quantiles.of(time_calls(world, annotator, _multiplier(world, side), one, "ceiling_matmul"))
+    copy = Quantiles.of(time_calls(world, annotator, _copier(world, size), one, "ceiling_copy").read())
+    product = Quantiles.of(time_calls(world, annotator, _multiplier(world, side), one, "ceiling_matmul").read())
     return Ceilings(2 * size / (copy.p50 * 1e-9), 2 * side**3 / (product.p50 * 1e-9))
 
 

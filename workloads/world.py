@@ -52,6 +52,8 @@ class World:
         Longest time without progress; after it the process says who is missing, and ends.
     store
         Shared by all ranks; None if there is one.
+    recording
+        Whether a profiler's capture range is open (`k25trace.workloads.annotate.recording`).
     """
 
     rank: int
@@ -61,6 +63,7 @@ class World:
     device: torch.device
     timeout_s: float
     store: dist.Store | None = None
+    recording: bool = False
     _meetings: int = 0
     _watch: "_Watch | None" = field(default=None, repr=False)
 

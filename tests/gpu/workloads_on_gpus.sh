@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Run every workload on the GPUs of this machine (1 or more; made for 2), some of it under Nsight Systems.
+# Run every workload on the GPUs of this machine (1 or more; made for 2), much of it through `k25trace capture`.
 #
-#   OUT=DIR tests/gpu/workloads_on_gpus.sh        from the root of the repository, about 7 minutes on 2 H200
+#   OUT=DIR tests/gpu/workloads_on_gpus.sh        from the root of the repository, about 8 minutes on 2 H200
+#   ONLY='decode_2gpu_late gemm' OUT=DIR ...      some of the steps
 #
 # Nothing is installed or fetched. Beside torch, numpy and rich, what it uses lies in .carry/ (all optional):
 #   nsys*.txz             Nsight Systems, with target-linux-x64/nsys in it; or NSYS=/path/to/nsys. Without: no traces.
@@ -9,15 +10,17 @@
 #   marlin-jit*.txz       the content of CUDA_CACHE_PATH after an earlier run, which saves its compilation (80 s)
 #   nvtx-*.whl            Python's nvtx, 0.2.10 or 0.2.11
 #
-# Into $OUT: decode_*.sqlite and gemm.sqlite, bench.tar.gz (every JSON and log) and summary.txt.
+# Into $OUT: traces.txz (SQLite, not scrubbed), bench.tar.gz (every JSON, manifest and log) and summary.txt.
+# The decode runs are made to be compared: *_late is *_marlin with its graph captured before the recording, *_second
+# is the same model with other weights and tokens, *_skew has a late rank.
 # DEVICE=cpu PYTHON=... runs the same commands at tiny sizes on a CPU, to try the script itself.
 set -uo pipefail
 out=${OUT:?set OUT to the folder for the results}
 root=$PWD
-device=${DEVICE:-cuda} python=${PYTHON:-python3} budget=${BUDGET_S:-520}
+device=${DEVICE:-cuda} python=${PYTHON:-python3} budget=${BUDGET_S:-520} only=${ONLY:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/site" "$work/bench" "$out"
+mkdir -p "$work/site" "$work/bench" "$work/traces" "$out"
 summary=$out/summary.txt
 : >"$summary"
 note() { printf '%4d s  %s\n' "$SECONDS" "$*" | tee -a "$summary"; }
@@ -56,12 +59,14 @@ if [ "$device" = cpu ]; then
     gpus=${RANKS:-2}
     model=(--device cpu --preset tiny) small=(-M 2 --context 32) few=(-n 2 -w 1 --calls 2)
     batch=(-M 1,2) tp=(--tp 2) contexts=(--context 32) marlin=int4pack sizes=(-b 1K -e 4K -n 2 -w 1)
-    decode_layers=3 cast_layers=3 one_layers=3 bursts=1,2
+    decode_layers=3 cast_layers=3 one_layers=3 skew_layers=2 bursts=1,2 two_sizes=(-b 1K -e 4K -n 2 -w 1 -M 1)
+    batch_traced=(-M 2) few_traced=(-n 2 -w 1 --calls 2)
 else
     gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())')
     model=(--device cuda --preset kimi-k2.5) small=(-M 4 --context 4096) few=(-n 20 -w 3 --calls 20)
     batch=(-M 1,8,64) tp=(--tp 8) contexts=(--context 4096) marlin=marlin sizes=(-b 8K -e 32M -n 20 -w 5)
-    decode_layers=4 cast_layers=4 one_layers=3 bursts=1,4,16,64,256
+    decode_layers=4 cast_layers=3 one_layers=3 skew_layers=2 bursts=1,4,16,64,256
+    two_sizes=(-b 8K -e 8M -f 32 -n 3 -w 1 -M 4) batch_traced=(-M 8) few_traced=(-n 5 -w 2 --calls 8)
 fi
 with_ops=()
 [ -n "$ops" ] && [ "$device" = cuda ] && with_ops=(--vllm-ops "$ops")
@@ -70,15 +75,17 @@ with_ops=()
 step() { # NAME SECONDS COMMAND...: run it unless the time is up, keep its log, say how it went
     local name=$1 limit=$2 began=$SECONDS
     shift 2
+    [ -n "$only" ] && [[ " $only " != *" $name "* ]] && return 0
     if [ $((SECONDS + limit / 3)) -gt "$budget" ]; then
         note "$name: left out, $budget s are nearly over"
         return 1
     fi
-    timeout --kill-after=5 "$limit" "$@" >"$work/bench/$name.log" 2>&1
-    local code=$?
+    timeout --signal=INT --kill-after=20 "$limit" "$@" </dev/null 2>&1 | tr '\r' '\n' |
+        grep -avE '^\[[0-9]/[0-9] *\] *\[' >"$work/bench/$name.log"
+    local code=${PIPESTATUS[0]}
     note "$name: exit $code after $((SECONDS - began)) s"
     [ $code -eq 0 ] || { tail -n 12 "$work/bench/$name.log" | tee -a "$summary"; }
-    grep -E 'tokens/s|^warning' "$work/bench/$name.log" | tee -a "$summary"
+    grep -aE 'tokens/s|^warning|^missing|^cannot say|Unknown .* API' "$work/bench/$name.log" | tee -a "$summary"
     return $code
 }
 ranks() { # N MODULE ARGUMENTS...: under torchrun
@@ -86,12 +93,11 @@ ranks() { # N MODULE ARGUMENTS...: under torchrun
     shift 2
     echo "$python" -m torch.distributed.run --standalone --nproc-per-node "$n" -m "k25trace.workloads.$module" "${model[@]}" "$@"
 }
-profiled() { # NAME COMMAND...: under nsys, the recording opened by the program itself
-    local name=$1 range=(--capture-range=cudaProfilerApi --capture-range-end=stop)
+profiled() { # NAME COMMAND...: captured, the recording opened by the program itself
+    local name=$1 range=(--preset torchrun)
     shift
-    [ "$device" = cpu ] && range=()
-    echo "$nsys" profile --trace=cuda,nvtx --cuda-graph-trace=node --sample=none --cpuctxsw=none "${range[@]}" \
-        --force-overwrite=true --export=sqlite --output="$work/$name" "$@"
+    [ "$device" = cpu ] && range=(--capture-range none)
+    echo "$python" -m k25trace capture -o "$work/traces/$name" "${range[@]}" --nsys "$nsys" -- "$@"
 }
 traced() { # NAME SECONDS COMMAND...: with a trace if there is an nsys
     local name=$1 limit=$2
@@ -102,36 +108,51 @@ traced() { # NAME SECONDS COMMAND...: with a trace if there is an nsys
     fi
     # shellcheck disable=SC2046 # words without blanks
     step "$name" "$limit" $(profiled "$name" "$@")
-    [ -e "$work/$name.sqlite" ] && cp "$work/$name.sqlite" "$out/"
+    [ -e "$work/traces/$name.k25.json" ] && mv "$work/traces/$name.k25.json" "$work/bench/"
+    rm -f "$work/traces/$name.nsys-rep"
 }
 
 note "$gpus x $device, nsys: ${nsys:+yes}, Marlin: ${ops:+yes}, JIT cache: ${cache:+yes}"
-steps=(--eager-steps 4 --graph-steps 4)
 pair=$((gpus < 2 ? 1 : 2))
+decode() { # NAME GPUS SECONDS ARGUMENTS...: traced
+    local name=$1 n=$2 limit=$3
+    shift 3
+    # shellcheck disable=SC2046 # words without blanks
+    traced "$name" "$limit" $(ranks "$n" decode "${small[@]}" "$@" --json "$work/bench/$name.json")
+}
+with_marlin=(--path "$marlin" "${with_ops[@]}")
 # shellcheck disable=SC2046 # words without blanks
 {
     if [ "$pair" -eq 2 ]; then
-        traced decode_2gpu_marlin 200 $(ranks 2 decode --path $marlin --layers $decode_layers "${small[@]}" "${steps[@]}" "${with_ops[@]}" --json "$work/bench/decode_2gpu_marlin.json")
-        traced decode_2gpu_cast 120 $(ranks 2 decode --path cast --layers $cast_layers "${small[@]}" "${steps[@]}" --json "$work/bench/decode_2gpu_cast.json")
+        decode decode_2gpu_marlin 2 150 "${with_marlin[@]}" --layers $decode_layers --eager-steps 5 --graph-steps 20
+        decode decode_2gpu_late 2 90 "${with_marlin[@]}" --layers $decode_layers --eager-steps 0 --graph-steps 20 --graph-capture before
+        decode decode_2gpu_second 2 90 "${with_marlin[@]}" --layers $decode_layers --eager-steps 2 --graph-steps 12 --seed 1
+        decode decode_2gpu_skew 2 90 "${with_marlin[@]}" --layers $skew_layers --eager-steps 4 --graph-steps 8 --skew 1:300
+        decode decode_2gpu_cast 2 90 --path cast --layers $cast_layers --eager-steps 4 --graph-steps 6
     fi
-    traced decode_1gpu_marlin 150 $(ranks 1 decode --path $marlin --layers $one_layers "${small[@]}" "${steps[@]}" "${with_ops[@]}" --json "$work/bench/decode_1gpu_marlin.json")
+    decode decode_1gpu_marlin 1 90 "${with_marlin[@]}" --layers $one_layers --eager-steps 4 --graph-steps 8
+    traced gemm 90 $(ranks 1 gemm "${batch_traced[@]}" "${tp[@]}" "${few_traced[@]}" --only qkv_a,o_proj,experts_w13,experts_w2,lm_head,experts --paths marlin,int4pack,cast --ranks 1 "${with_ops[@]}" --json "$work/bench/gemm.json")
+    traced moe_routing 60 $(ranks 1 moe_routing "${batch_traced[@]}" "${few_traced[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing.json")
+    traced mla_attention 60 $(ranks 1 mla_attention "${batch_traced[@]}" "${tp[@]}" "${contexts[@]}" "${few_traced[@]}" --prefill --json "$work/bench/mla_attention.json")
     if [ "$pair" -eq 2 ]; then
-        step allreduce 90 $(ranks 2 allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
+        traced allreduce 90 $(ranks 2 allreduce "${two_sizes[@]}" -G 1 --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
         # Apart: symmetric memory is experimental, and not every machine's GPUs can map each other's.
         step allreduce_one_shot 60 $(ranks 2 allreduce "${sizes[@]}" --no-burst --timeout 40 --operations one_shot --json "$work/bench/allreduce_one_shot.json")
+        step allreduce_sizes 90 $(ranks 2 allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce_sizes.json")
+        step decode_2gpu_unprofiled 60 $(ranks 2 decode "${with_marlin[@]}" --layers $decode_layers "${small[@]}" --eager-steps 5 --graph-steps 20 --json "$work/bench/decode_2gpu_unprofiled.json")
+        step decode_2gpu_all_that_fits 120 $(ranks 2 decode "${with_marlin[@]}" "${small[@]}" --eager-steps 10 --graph-steps 30 --json "$work/bench/decode_2gpu_all_that_fits.json")
     fi
-    traced gemm 120 $(ranks 1 gemm "${batch[@]}" "${tp[@]}" "${few[@]}" --only qkv_a,o_proj,experts_w13,experts_w2,lm_head --ranks 1 "${with_ops[@]}" --json "$work/bench/gemm_profiled.json")
-    step moe_routing 60 $(ranks 1 moe_routing "${batch[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing.json")
-    step mla_attention 60 $(ranks 1 mla_attention "${batch[@]}" "${tp[@]}" "${contexts[@]}" "${few[@]}" --prefill --json "$work/bench/mla_attention.json")
-    step gemm_all_ranks 120 $(ranks "$pair" gemm "${batch[@]}" "${tp[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/gemm_all_ranks.json")
+    step gemm_all_ranks 90 $(ranks "$pair" gemm "${batch[@]}" "${tp[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/gemm_all_ranks.json")
+    step moe_routing_sizes 40 $(ranks 1 moe_routing "${batch[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing_sizes.json")
+    step mla_attention_sizes 40 $(ranks 1 mla_attention "${batch[@]}" "${tp[@]}" "${contexts[@]}" "${few[@]}" --prefill --json "$work/bench/mla_attention_sizes.json")
     if [ "$pair" -eq 2 ]; then
-        step decode_2gpu_unprofiled 90 $(ranks 2 decode --path $marlin --layers $decode_layers "${small[@]}" "${steps[@]}" "${with_ops[@]}" --json "$work/bench/decode_2gpu_unprofiled.json")
         step allreduce_sweep 120 "$python" -m k25trace.workloads.allreduce "${model[@]}" --nproc 2 -M 1,8,64 --no-sizes -n 20 -w 3 \
             --sweep NCCL_PROTO=,LL,Simple --sweep NCCL_P2P_DISABLE=,1 --json "$work/bench/allreduce_sweep.json"
     fi
 }
 cd "$root" || exit 1
 tar -C "$work" -czf "$out/bench.tar.gz" bench
+tar -C "$work" -I 'xz -T0 -6' -cf "$out/traces.txz" traces
 if [ -z "${cache:-}" ] && [ "$device" = cuda ] && [ -n "$(ls -A "$CUDA_CACHE_PATH" 2>/dev/null)" ]; then
     tar -C "$work/jit" -cJf "$out/marlin-jit.txz" .
 fi
