@@ -29,7 +29,7 @@ from k25trace.workloads.annotate import Annotator, recording
 from k25trace.workloads.mla_attention import normal
 from k25trace.workloads.results import SCHEMA, Result, document, publish, table, writable, write
 from k25trace.workloads.shapes import Preset, bus_factor, collectives, linears
-from k25trace.workloads.timing import Moment, Quantiles, Taken, elapsed_ns, moment
+from k25trace.workloads.timing import Hold, Moment, Quantiles, Taken, elapsed_ns, moment
 from k25trace.workloads.world import CannotRun, World, all_gather_into, reduce_scatter_into, run, say
 
 from k25trace.errors import UsageError
@@ -173,7 +173,11 @@ def iterate(
     *,
     graph: bool,
 ) -> Measured:
-    """Run iterations, each in a range ``bench.LABEL``, eager or as replays of a CUDA graph."""
+    """Run iterations, each in a range ``bench.LABEL``, eager or as replays of a CUDA graph.
+
+    Graphs are launched while the device is held, so their times are the device's; eager ones are as long as
+    the host makes them, as in an eager step.
+    """
     world.barrier(label)
     for _ in range(max(1, warmup)):
         once()
@@ -186,10 +190,13 @@ def iterate(
             once()
         body = captured.replay
         body()
+    hold = None if captured is None else Hold(world, body)
     clock = Clock(world)
     world.barrier(f"{label}, timed")
     pairs: list[tuple[Moment, Moment]] = []
     for _ in range(count):
+        if hold is not None:
+            hold()
         with annotator(BENCH, part=label):
             start = moment(world)
             body()
@@ -348,6 +355,8 @@ class Bench:
                 gather()
 
             for body, calls, part in ((layers, in_layers, "burst"), (whole, in_layers + 2, "burst_whole")):
+                if self.chosen.burst not in {"both", part}:
+                    continue
                 for graph in (False, True) if self.world.cuda else (False,):
                     result = Result(
                         name(ALLREDUCE, part=part), "graph" if graph else "eager", {"M": tokens}, self.chosen.dtype
@@ -421,10 +430,8 @@ class Bench:
                 body()
             graphs.append(graph)
         main = torch.cuda.current_stream(world.device)
-        clock = Clock(world)
-        pairs = []
-        world.barrier("the burst beside GEMMs")
-        for _ in range(chosen.iters):
+
+        def both() -> tuple[Moment, Moment]:
             side.wait_stream(main)
             with torch.cuda.stream(side):
                 graphs[0].replay()
@@ -433,9 +440,17 @@ class Bench:
                 graphs[1].replay()
                 end = moment(world)
             main.wait_stream(side)
-            pairs.append((start, end))
+            return start, end
+
+        hold = Hold(world, both)
+        clock = Clock(world)
+        pairs = []
+        world.barrier("the burst beside GEMMs")
+        for _ in range(chosen.iters):
+            hold()
+            pairs.append(both())
         world.synchronize()
-        del graphs
+        graphs.clear()
         # No range of its own: other kernels run in its time, and ranges of several M share the name.
         return Measured(pairs, clock)
 
@@ -455,6 +470,12 @@ def _parser() -> argparse.ArgumentParser:
     burst = parser.add_argument_group("the decode burst")
     burst.add_argument("-M", "--tokens", default="1,4,16,64,256", metavar="M,...")
     burst.add_argument("--with-gemm", action="store_true", help="beside GEMMs, too")
+    burst.add_argument(
+        "--burst",
+        choices=("both", "burst", "burst_whole"),
+        default="both",
+        help="of the layers; of the whole step, with the embedding's and the gather",
+    )
     burst.add_argument("--no-burst", action="store_true")
     burst.add_argument("--no-sizes", action="store_true")
     parser.add_argument("--link-gb-per-s", type=float, metavar="X", help="of a GPU's links, in one direction")

@@ -66,7 +66,7 @@ else
     model=(--device cuda --preset kimi-k2.5) small=(-M 4 --context 4096) few=(-n 20 -w 3 --calls 20)
     batch=(-M 1,8,64) tp=(--tp 8) contexts=(--context 4096) marlin=marlin sizes=(-b 8K -e 32M -n 20 -w 5)
     decode_layers=4 cast_layers=3 one_layers=3 skew_layers=2 bursts=1,4,16,64,256
-    two_sizes=(-b 8K -e 8M -f 32 -n 3 -w 1 -M 4) batch_traced=(-M 8) few_traced=(-n 5 -w 2 --calls 8)
+    two_sizes=(-b 8K -e 8M -f 32 -n 3 -w 1 -M 4) batch_traced=(-M 8) few_traced=(-n 4 -w 1 --calls 8)
 fi
 with_ops=()
 [ -n "$ops" ] && [ "$device" = cuda ] && with_ops=(--vllm-ops "$ops")
@@ -131,13 +131,13 @@ with_marlin=(--path "$marlin" "${with_ops[@]}")
         decode decode_2gpu_cast 2 90 --path cast --layers $cast_layers --eager-steps 4 --graph-steps 6
     fi
     decode decode_1gpu_marlin 1 90 "${with_marlin[@]}" --layers $one_layers --eager-steps 4 --graph-steps 8
-    traced gemm 90 $(ranks 1 gemm "${batch_traced[@]}" "${tp[@]}" "${few_traced[@]}" --only qkv_a,o_proj,experts_w13,experts_w2,lm_head,experts --paths marlin,int4pack,cast --ranks 1 "${with_ops[@]}" --json "$work/bench/gemm.json")
+    traced gemm 90 $(ranks 1 gemm "${batch_traced[@]}" "${tp[@]}" "${few_traced[@]}" --only qkv_a,o_proj,experts_w13,experts_w2,lm_head,experts --paths marlin,cast --ranks 1 "${with_ops[@]}" --json "$work/bench/gemm.json")
     traced moe_routing 60 $(ranks 1 moe_routing "${batch_traced[@]}" "${few_traced[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing.json")
     traced mla_attention 60 $(ranks 1 mla_attention "${batch_traced[@]}" "${tp[@]}" "${contexts[@]}" "${few_traced[@]}" --prefill --json "$work/bench/mla_attention.json")
     if [ "$pair" -eq 2 ]; then
-        traced allreduce 90 $(ranks 2 allreduce "${two_sizes[@]}" -G 1 --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
+        traced allreduce 90 $(ranks 2 allreduce "${two_sizes[@]}" -G 1 --burst burst --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
         # Apart: symmetric memory is experimental, and not every machine's GPUs can map each other's.
-        step allreduce_one_shot 60 $(ranks 2 allreduce "${sizes[@]}" --no-burst --timeout 40 --operations one_shot --json "$work/bench/allreduce_one_shot.json")
+        step allreduce_one_shot 60 $(ranks 2 allreduce "${sizes[@]}" -G 1 --no-burst --timeout 40 --operations one_shot --json "$work/bench/allreduce_one_shot.json")
         step allreduce_sizes 90 $(ranks 2 allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce_sizes.json")
         step decode_2gpu_unprofiled 60 $(ranks 2 decode "${with_marlin[@]}" --layers $decode_layers "${small[@]}" --eager-steps 5 --graph-steps 20 --json "$work/bench/decode_2gpu_unprofiled.json")
         step decode_2gpu_all_that_fits 120 $(ranks 2 decode "${with_marlin[@]}" "${small[@]}" --eager-steps 10 --graph-steps 30 --json "$work/bench/decode_2gpu_all_that_fits.json")
