@@ -175,8 +175,8 @@ def iterate(
 ) -> Measured:
     """Run iterations, each in a range ``bench.LABEL``, eager or as replays of a CUDA graph.
 
-    Graphs are launched while the device is held, so their times are the device's; eager ones are as long as
-    the host makes them, as in an eager step.
+    Graphs are launched while the device is held, and ranks begin together, so their times are the devices';
+    eager ones are as long as the hosts make them, as in an eager step.
     """
     world.barrier(label)
     for _ in range(max(1, warmup)):
@@ -190,13 +190,13 @@ def iterate(
             once()
         body = captured.replay
         body()
-    hold = None if captured is None else Hold(world, body)
+    hold = None if captured is None else Hold(world, body, together=True)
     clock = Clock(world)
     world.barrier(f"{label}, timed")
     pairs: list[tuple[Moment, Moment]] = []
     for _ in range(count):
         if hold is not None:
-            hold()
+            _begin_together(world, hold)
         with annotator(BENCH, part=label):
             start = moment(world)
             body()
@@ -204,6 +204,12 @@ def iterate(
     world.synchronize()
     del captured, body
     return Measured(pairs, clock, name(BENCH, part=label))
+
+
+def _begin_together(world: World, hold: Hold) -> None:
+    """Let every rank's device wait for its host, and then for the others."""
+    hold()
+    world.all_reduce(torch.zeros(1, device=world.device))
 
 
 @dataclass(frozen=True)
@@ -442,12 +448,12 @@ class Bench:
             main.wait_stream(side)
             return start, end
 
-        hold = Hold(world, both)
+        hold = Hold(world, both, together=True)
         clock = Clock(world)
         pairs = []
         world.barrier("the burst beside GEMMs")
         for _ in range(chosen.iters):
-            hold()
+            _begin_together(world, hold)
             pairs.append(both())
         world.synchronize()
         graphs.clear()

@@ -11,6 +11,7 @@ from k25trace.workloads.world import World
 CPU_CACHE_BYTES = 1 << 20
 MAX_COPIES = 64
 HOLD_NS = 100_000
+MAX_HOLD_NS = 1_000_000
 CYCLES_PER_NS = 2.0
 """Of a GPU's multiprocessors, at most about: a slower clock holds for longer."""
 
@@ -92,9 +93,11 @@ class Hold:
     ----------
     launch
         What will be timed; done once here, to know how long the host needs.
+    together
+        Every rank takes part and is held equally long.
     """
 
-    def __init__(self, world: World, launch: Callable[[], object]) -> None:
+    def __init__(self, world: World, launch: Callable[[], object], *, together: bool = False) -> None:
         self._cycles = 0
         if not world.cuda:
             return
@@ -103,7 +106,9 @@ class Hold:
         launch()
         took = time.monotonic_ns() - began
         world.synchronize()
-        self._cycles = round((2 * took + HOLD_NS) * CYCLES_PER_NS)
+        if together:
+            took = max(world.gather(took))
+        self._cycles = round(min(2 * took + HOLD_NS, MAX_HOLD_NS) * CYCLES_PER_NS)
 
     def __call__(self) -> None:
         """Hold the current stream, from now on."""

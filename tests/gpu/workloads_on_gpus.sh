@@ -135,7 +135,9 @@ with_marlin=(--path "$marlin" "${with_ops[@]}")
     traced moe_routing 60 $(ranks 1 moe_routing "${batch_traced[@]}" "${few_traced[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing.json")
     traced mla_attention 60 $(ranks 1 mla_attention "${batch_traced[@]}" "${tp[@]}" "${contexts[@]}" "${few_traced[@]}" --prefill --json "$work/bench/mla_attention.json")
     if [ "$pair" -eq 2 ]; then
-        traced allreduce 90 $(ranks 2 allreduce "${two_sizes[@]}" -G 1 --burst burst --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
+        # With NCCL's support for graphs beside eager calls, each captured call has nodes of its own for it, and a burst of
+        # them is as fast as the host launches it; the sweep has both.
+        NCCL_GRAPH_MIXING_SUPPORT=0 traced allreduce 90 $(ranks 2 allreduce "${two_sizes[@]}" -G 1 --burst burst --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
         # Apart: symmetric memory is experimental, and not every machine's GPUs can map each other's.
         step allreduce_one_shot 60 $(ranks 2 allreduce "${sizes[@]}" -G 1 --no-burst --timeout 40 --operations one_shot --json "$work/bench/allreduce_one_shot.json")
         step allreduce_sizes 90 $(ranks 2 allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce_sizes.json")
@@ -146,6 +148,8 @@ with_marlin=(--path "$marlin" "${with_ops[@]}")
     step moe_routing_sizes 40 $(ranks 1 moe_routing "${batch[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing_sizes.json")
     step mla_attention_sizes 40 $(ranks 1 mla_attention "${batch[@]}" "${tp[@]}" "${contexts[@]}" "${few[@]}" --prefill --json "$work/bench/mla_attention_sizes.json")
     if [ "$pair" -eq 2 ]; then
+        step allreduce_mixing 90 "$python" -m k25trace.workloads.allreduce "${model[@]}" --nproc 2 -M 1,4,64 "${sizes[@]}" -G 1 \
+            --sweep NCCL_GRAPH_MIXING_SUPPORT=,0 --json "$work/bench/allreduce_mixing.json"
         step allreduce_sweep 120 "$python" -m k25trace.workloads.allreduce "${model[@]}" --nproc 2 -M 1,8,64 --no-sizes -n 20 -w 3 \
             --sweep NCCL_PROTO=,LL,Simple --sweep NCCL_P2P_DISABLE=,1 --json "$work/bench/allreduce_sweep.json"
     fi
