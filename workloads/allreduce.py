@@ -389,8 +389,8 @@ class Bench:
         weights = [normal(one.k, one.n, generator) for _ in range(4)]
         x = torch.randn(max(64, tokens), one.k, device=world.device, generator=generator, dtype=torch.bfloat16)
         out = torch.empty(len(x), one.n, device=world.device, dtype=torch.bfloat16)
-        # Enough of them to outlast the burst that is measured beside them.
-        count = 4 * calls
+        # The burst is beside GEMMs for as long as they outlast it: `gemm_alone_ns` times their count says how long.
+        count = self.chosen.gemms * calls
         result = Result(
             name(ALLREDUCE, part="burst"),
             "graph, beside GEMMs" if world.cuda else "between GEMMs",
@@ -476,6 +476,7 @@ def _parser() -> argparse.ArgumentParser:
     burst = parser.add_argument_group("the decode burst")
     burst.add_argument("-M", "--tokens", default="1,4,16,64,256", metavar="M,...")
     burst.add_argument("--with-gemm", action="store_true", help="beside GEMMs, too")
+    burst.add_argument("--gemms", type=options.positive, default=16, metavar="N", help="GEMMs for each all-reduce")
     burst.add_argument(
         "--burst",
         choices=("both", "burst", "burst_whole"),

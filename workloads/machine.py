@@ -5,6 +5,7 @@ Read through ``nvidia-ml-py`` where that is installed; nothing is ever set.
 
 import os
 import platform
+import re
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -136,7 +137,8 @@ def topology(world: World) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    rows = [line.rstrip() for line in done.stdout.partition("Legend")[0].splitlines() if line.strip()]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)  # it underlines its heading, terminal or not
+    rows = [line.strip() for line in plain.partition("Legend")[0].splitlines() if line.strip()]
     return "\n".join(rows) if done.returncode == 0 else None
 
 
@@ -155,13 +157,13 @@ def versions() -> dict[str, str | None]:
 
 
 def environment() -> dict[str, str]:
-    """Return the settings of NCCL and CUDA that are set."""
+    """Return the settings of NCCL and CUDA that are set; not those that name places or networks of the machine."""
     told = ("NCCL_", "CUDA_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
-    kept_back = ("CUDA_CACHE_PATH", "CUDA_HOME", "CUDA_PATH", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG_FILE")
+    kept_back = ("NCCL_SOCKET_IFNAME", "NCCL_DEBUG_FILE")
     return {
         key: value
         for key, value in sorted(os.environ.items())
-        if key.startswith(told) and not key.startswith(kept_back)
+        if key.startswith(told) and not key.startswith(kept_back) and "/" not in value
     }
 
 

@@ -200,6 +200,8 @@ def document(
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return value.name  # where it lies is this machine's affair
     return value if isinstance(value, str | int | float | bool | list | None) else str(value)
 
 

@@ -22,8 +22,12 @@ def test_every_golden_file_has_its_checksum_in_the_provenance():
 def test_a_golden_file_holds_no_environment_host_user_or_path(trace):
     db = sqlite3.connect(f"file:{trace.as_posix()}?mode=ro", uri=True)
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for table in tables & {"TARGET_INFO_SYSTEM_ENV", "ProcessStreams"}:
-        assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    if "ProcessStreams" in tables:
+        assert db.execute("SELECT count(*) FROM ProcessStreams").fetchone() == (0,)
+    if "TARGET_INFO_SYSTEM_ENV" in tables:
+        # What `k25trace scrub` leaves there are facts such as the driver's version: no assignment, no path.
+        named = "SELECT name FROM TARGET_INFO_SYSTEM_ENV WHERE value LIKE '%=%' OR value LIKE '%/%'"
+        assert db.execute(named).fetchall() == []
     facts = dict(db.execute("SELECT name, value FROM META_DATA_EXPORT"))
     private = ["EXPORT_HOST", "EXPORT_USER", "EXPORT_PARAM_INPUT_PATH_ABS", "EXPORT_PARAM_OUTUPT_PATH_ABS"]
     assert {facts.get(p) or "" for p in private} == {""}
