@@ -10,30 +10,31 @@ of them; it is run without torchrun itself, with ``--nproc``.
 
 import argparse
 import functools
-import itertools
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from k25trace.workloads import machine, options
 from k25trace.workloads.annotate import Annotator, recording
+from k25trace.workloads.collective import (
+    ONE_SHOT,
+    OPERATIONS,
+    Clock,
+    Measured,
+    Operation,
+    begin_together,
+    iterate,
+)
 from k25trace.workloads.mla_attention import normal
-from k25trace.workloads.results import SCHEMA, Result, document, publish, table, writable, write
+from k25trace.workloads.results import Result, document, publish
 from k25trace.workloads.shapes import Preset, bus_factor, collectives, linears
-from k25trace.workloads.timing import Hold, Moment, Quantiles, Taken, elapsed_ns, moment
-from k25trace.workloads.world import CannotRun, World, all_gather_into, reduce_scatter_into, run, say
+from k25trace.workloads.sweep import sweep, without_sweep
+from k25trace.workloads.timing import Hold, Moment, Quantiles, Taken, moment
+from k25trace.workloads.world import CannotRun, World, run
 
 from k25trace.errors import UsageError
-from k25trace.ranges import ALLGATHER, ALLREDUCE, BENCH, REDUCESCATTER, name
+from k25trace.ranges import ALLREDUCE, BENCH, name
 
 LINKS = {
     "H200": 450e9,  # NVLink 4, one direction
@@ -44,11 +45,6 @@ LINKS = {
 }
 """Bytes a second of a GPU's links in one direction, by a part of its name, from vendors' figures."""
 
-OPERATIONS = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER}
-ONE_SHOT = "one_shot"
-PATTERN = 7
-"""Values cycle through so many small whole numbers: their sums over ranks are exact in bf16."""
-
 
 def size_of(text: str) -> int:
     """Return the bytes that ``8``, ``14K``, ``1M`` or ``1G`` names: powers of 1,024, as in nccl-tests."""
@@ -57,159 +53,6 @@ def size_of(text: str) -> int:
     if not digits.isdigit() or int(digits) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 8, 16K or 1M")
     return int(digits) * scale
-
-
-class Operation:
-    """One collective on its own buffers, whose result is known.
-
-    Parameters
-    ----------
-    kind
-        One of `OPERATIONS`, or ``one_shot``: an all-reduce by torch's symmetric memory.
-    size
-        nccl-tests' S in bytes.
-    """
-
-    def __init__(self, world: World, kind: str, size: int, dtype: torch.dtype) -> None:
-        self.world, self.kind = world, kind
-        n, ranks = max(1, size // dtype.itemsize), world.size
-        if kind in {"all_gather", "reduce_scatter"}:
-            n = max(ranks, n // ranks * ranks)
-        self.size = n * dtype.itemsize
-        self._values = torch.arange(n, device=world.device) % PATTERN
-        mine = (self._values + world.rank).to(dtype)
-        self._call: Callable[[], object]
-        if kind == ONE_SHOT:
-            self._call = self._one_shot(mine)
-        elif kind == "all_reduce":
-            self._source, self.out = mine, mine.clone()
-            self._call = lambda: dist.all_reduce(self.out)
-        elif kind == "all_gather":
-            part = mine[: n // ranks].clone()
-            self.out = torch.zeros(n, dtype=dtype, device=world.device)
-            self._call = lambda: all_gather_into(self.out, part)
-        else:
-            self.out = torch.zeros(n // ranks, dtype=dtype, device=world.device)
-            self._call = lambda: reduce_scatter_into(self.out, mine)
-
-    def _one_shot(self, mine: torch.Tensor) -> Callable[[], object]:
-        # Without multicast, which one-shot does not need.
-        os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-        import torch.distributed._symmetric_memory as symmetric
-
-        group = dist.group.WORLD.group_name  # type: ignore[union-attr]
-        shared = symmetric.empty(mine.numel(), dtype=mine.dtype, device=mine.device)
-        symmetric.rendezvous(shared, group)
-        shared.copy_(mine)
-        self.out = torch.empty_like(mine)
-
-        def call() -> None:
-            torch.ops.symm_mem.one_shot_all_reduce_out(shared, "sum", group, self.out)
-
-        return call
-
-    def __call__(self) -> None:
-        """Do it once."""
-        self._call()
-
-    def wrong(self) -> int:
-        """Do it once on fresh data, and return how many elements are wrong on any rank."""
-        if self.kind == "all_reduce":
-            self.out.copy_(self._source)
-        else:
-            self.out.fill_(-1)
-        self()
-        self.world.synchronize()
-        ranks, rank = self.world.size, self.world.rank
-        total = ranks * self._values + ranks * (ranks - 1) // 2
-        if self.kind == "all_gather":
-            part = self._values.numel() // ranks
-            expected = (self._values[:part] + torch.arange(ranks, device=self.world.device)[:, None]).flatten()
-        elif self.kind == "reduce_scatter":
-            expected = total.chunk(ranks)[rank]
-        else:
-            expected = total
-        wrong = int((self.out != expected.to(self.out.dtype)).sum())
-        # All-reduce works in place: sums of sums would overflow, so the calls that are timed add zeros.
-        if self.kind == "all_reduce":
-            self.out.zero_()
-        return sum(self.world.gather(wrong))
-
-
-class Clock:
-    """Puts a device's moments on the host's clock, which the ranks of one machine share."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        world.synchronize()
-        before = time.monotonic_ns()
-        self._moment = moment(world)
-        world.synchronize()
-        after = time.monotonic_ns()
-        self._base = self._moment if isinstance(self._moment, int) else (before + after) // 2
-        self.uncertainty_ns = 0 if isinstance(self._moment, int) else after - before
-
-    def host_ns(self, when: Moment) -> int:
-        """Return the host's time of a moment that has passed; not inside a recording."""
-        return self._base + elapsed_ns(self._world, self._moment, when)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Iterations that ran, to be read after the recording: moments before and after each."""
-
-    pairs: Sequence[tuple[Moment, Moment]]
-    clock: Clock
-    range: str | None = None
-
-
-def iterate(
-    world: World,
-    annotator: Annotator,
-    label: str,
-    once: Callable[[], None],
-    count: int,
-    warmup: int,
-    *,
-    graph: bool,
-) -> Measured:
-    """Run iterations, each in a range ``bench.LABEL``, eager or as replays of a CUDA graph.
-
-    Graphs are launched while the device is held, and ranks begin together, so their times are the devices';
-    eager ones are as long as the hosts make them, as in an eager step.
-    """
-    world.barrier(label)
-    for _ in range(max(1, warmup)):
-        once()
-    captured = None
-    body = once
-    if graph and world.cuda:
-        world.synchronize()
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
-            once()
-        body = captured.replay
-        body()
-    hold = None if captured is None else Hold(world, body, together=True)
-    clock = Clock(world)
-    world.barrier(f"{label}, timed")
-    pairs: list[tuple[Moment, Moment]] = []
-    for _ in range(count):
-        if hold is not None:
-            _begin_together(world, hold)
-        with annotator(BENCH, part=label):
-            start = moment(world)
-            body()
-            pairs.append((start, moment(world)))
-    world.synchronize()
-    del captured, body
-    return Measured(pairs, clock, name(BENCH, part=label))
-
-
-def _begin_together(world: World, hold: Hold) -> None:
-    """Let every rank's device wait for its host, and then for the others."""
-    hold()
-    world.all_reduce(torch.zeros(1, device=world.device))
 
 
 @dataclass(frozen=True)
@@ -453,7 +296,7 @@ class Bench:
         pairs = []
         world.barrier("the burst beside GEMMs")
         for _ in range(chosen.iters):
-            _begin_together(world, hold)
+            begin_together(world, hold)
             pairs.append(both())
         world.synchronize()
         graphs.clear()
@@ -495,93 +338,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     sweep.add_argument("--nproc", type=options.positive, metavar="N", help="ranks that --sweep starts")
     return parser
-
-
-def combinations(settings: Sequence[str]) -> list[dict[str, str]]:
-    """Return every combination of ``NAME=V,...``.
-
-    Examples
-    --------
-    >>> combinations(["NCCL_PROTO=LL,Simple", "NCCL_ALGO=Ring"])
-    [{'NCCL_PROTO': 'LL', 'NCCL_ALGO': 'Ring'}, {'NCCL_PROTO': 'Simple', 'NCCL_ALGO': 'Ring'}]
-    """
-    names, values = [], []
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key.replace("_", "").isalnum() or not key.startswith("NCCL_"):
-            raise UsageError(f"{setting!r} is no setting", "such as NCCL_PROTO=LL,Simple")
-        names.append(key)
-        values.append(text.split(","))
-    return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
-
-
-def sweep(chosen: argparse.Namespace, words: Sequence[str]) -> int:
-    """Run this program under torchrun for each combination of settings, and join the results."""
-    if "WORLD_SIZE" in os.environ:
-        raise UsageError("--sweep starts torchrun itself", "run it without torchrun, with --nproc N")
-    writable(chosen.json, force=chosen.force)
-    nproc = chosen.nproc or max(1, torch.cuda.device_count())
-    joined: dict[str, Any] | None = None
-    failed: list[str] = []
-    with tempfile.TemporaryDirectory() as place:
-        for number, settings in enumerate(combinations(chosen.sweep)):
-            shown = " ".join(f"{key}={value or '(unset)'}" for key, value in settings.items())
-            say(f"[{number + 1}] {shown}")
-            environment = {key: value for key, value in os.environ.items() if key not in settings}
-            environment |= {key: value for key, value in settings.items() if value}
-            target = Path(place) / f"{number}.json"
-            command = [
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                "--standalone",
-                "--nproc-per-node",
-                str(nproc),
-            ]
-            command += ["-m", "k25trace.workloads.allreduce", *words, "--json", str(target)]
-            done = subprocess.run(
-                command,
-                env=environment,
-                check=False,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            if done.returncode or not target.exists():
-                said = [line for line in done.stderr.splitlines() if line.startswith(("error:", "hint:"))]
-                failed.append(f"{shown}: {said[0] if said else f'exit code {done.returncode}'}")
-                say(failed[-1])
-                continue
-            found = json.loads(target.read_text(encoding="utf-8"))
-            for row in found["results"]:
-                row["settings"] = settings
-                row["variant"] = f"{row['variant']}, {shown}"
-            if joined is None:
-                joined = found
-            else:
-                joined["results"] += found["results"]
-                joined["dirty"] = list(dict.fromkeys(joined["dirty"] + found["dirty"]))
-    if joined is None:
-        raise CannotRun("no setting worked: " + (failed[0] if failed else "none was given"))
-    joined |= {"schema": SCHEMA, "sweep": combinations(chosen.sweep), "failed": failed}
-    table(joined)
-    if chosen.json is not None:
-        write(chosen.json, joined)
-    return 1 if failed else 0
-
-
-def without_sweep(words: Sequence[str]) -> list[str]:
-    """Return the command line for one setting: without what only the sweep itself needs."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in {"--sweep", "--nproc", "--json"}:
-            skip = True
-        elif not word.startswith(("--sweep=", "--nproc=", "--json=")):
-            kept.append(word)
-    return kept
 
 
 def main() -> int:

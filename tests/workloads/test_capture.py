@@ -1,10 +1,12 @@
 """A real capture: the ranges in it are those that the workload says it emitted."""
 
+import json
 import os
 import shutil
 import sqlite3
 import subprocess
 from collections import Counter
+from contextlib import closing
 
 import pytest
 from launching import ROOT, command, environment
@@ -37,48 +39,52 @@ def find_nsys():
     return pytest.skip("no nsys on the PATH or in .nsys/ (.ci/get-nsys.sh puts one there)")
 
 
-def test_the_ranges_of_a_capture_are_those_declared(tmp_path):
-    nsys = find_nsys()
-    words = (
-        "--path",
-        "cast",
-        "--context",
-        "16",
-        "-M",
-        "2",
-        "--eager-steps",
-        "2",
-        "--graph-steps",
-        "2",
-        "--json",
-        "d.json",
-    )
-    profile = [
-        nsys,
-        "profile",
-        "--trace=nvtx",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "--export=sqlite",
-        "--output=d",
-    ]
+def captured(folder, module, *words):
+    """Run a workload on two ranks under nsys; return what it wrote, and (process, name) of its ranges in order."""
+    profile = [find_nsys(), "profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--export=sqlite"]
     done = subprocess.run(
-        [*profile, *command("decode", *words, ranks=2)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, env=environment(), timeout=200,
+        [*profile, "--output=d", *command(module, *words, "--json", "d.json", ranks=2)],
+        capture_output=True, text=True, check=False, cwd=folder, env=environment(), timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    import json
-
-    declared = json.loads((tmp_path / "d.json").read_text())
+    declared = json.loads((folder / "d.json").read_text())
     assert declared["under_profiler"] is True
-    database = sqlite3.connect(tmp_path / "d.sqlite")
-    rows = [row for row in database.execute(RANGES, (PUSH_POP,)).fetchall() if row[2] == DOMAIN]
-    database.close()
+    with closing(sqlite3.connect(folder / "d.sqlite")) as database:
+        rows = database.execute(RANGES, (PUSH_POP,)).fetchall()
+    return declared, [(process, name) for process, name, domain in rows if domain == DOMAIN]
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (
+            "gemm",
+            ("-M", "1", "--only", "o_proj,experts_w13,experts", "--paths", "cast,int4pack", "-n", "3", "--calls", "2"),
+        ),
+        ("moe_routing", ("-M", "1,2", "-n", "3", "--calls", "2")),
+        ("mla_attention", ("-M", "1", "--context", "16", "--prefill", "-n", "3", "--calls", "2")),
+        ("allreduce", ("-b", "256", "-e", "1K", "-M", "1", "-n", "3", "-w", "1", "-m", "2")),
+    ],
+)
+def test_every_sample_of_a_benchmark_is_a_range_of_its_own_in_a_capture(tmp_path, module, words):
+    declared, rows = captured(tmp_path, module, *words)
+    assert all(parse(name) for _, name in rows)
+    wanted = {row["range"]: row["time_ns"]["n"] for row in declared["results"] if row["time_ns"]}
+    assert wanted
+    assert set(wanted.values()) == {3}
+    for process in {process for process, _ in rows}:
+        found = Counter(name for owner, name in rows if owner == process)
+        assert {name: found[name] for name in wanted} == wanted
+
+
+def test_the_ranges_of_a_capture_are_those_declared(tmp_path):
+    steps = ("--eager-steps", "2", "--graph-steps", "2")
+    declared, rows = captured(tmp_path, "decode", "--path", "cast", "--context", "16", "-M", "2", *steps)
     ranks = {}
-    for process, name, _ in rows:
+    for process, name in rows:
         ranks.setdefault(process, name)  # the first range of each process is its label
     assert sorted(ranks.values()) == ["rank=0", "rank=1"]
-    of_rank_0 = Counter(name for process, name, _ in rows if ranks[process] == "rank=0")
+    of_rank_0 = Counter(name for process, name in rows if ranks[process] == "rank=0")
     assert sorted(of_rank_0) == declared["ranges"]
     said = {name: parse(name) for name in of_rank_0}
     assert sum(what.kind == LAYER for what in said.values()) == 3

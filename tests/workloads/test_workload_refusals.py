@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 if True:  # after the look whether torch is there
     from k25trace.workloads import world as worlds
-    from k25trace.workloads.allreduce import combinations, without_sweep
-    from k25trace.workloads.decode import layers_that_fit
+    from k25trace.workloads.decoder import CPU_SPARE_BYTES, layers_that_fit
     from k25trace.workloads.shapes import KIMI_K25
+    from k25trace.workloads.sweep import combinations, without_sweep
     from k25trace.workloads.world import CannotRun
 
     from k25trace.errors import UsageError
@@ -53,7 +53,7 @@ def test_not_enough_memory_says_how_much_and_how_many_layers_fit(monkeypatch, ca
     monkeypatch.setattr(os, "sysconf", lambda name: 1 if name == "SC_PAGE_SIZE" else 140 * 10**9)
     with pytest.raises(CannotRun, match=r"20 layers need 19\d,\d{3},\d{3},\d{3} B on each rank") as refused:
         decode._fit(lone, chosen, KIMI_K25)
-    fitting = layers_that_fit(KIMI_K25, 1, "marlin", 4, 4096, 4, 140 * 10**9, decode.CPU_SPARE_BYTES)
+    fitting = layers_that_fit(KIMI_K25, 1, "marlin", 4, 4096, 4, 140 * 10**9, CPU_SPARE_BYTES)
     assert 5 < fitting < 20
     assert f"--layers {fitting} is the most that fits" in refused.value.hint
     chosen.layers = None
