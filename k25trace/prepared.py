@@ -20,6 +20,7 @@ from k25trace.catalog import BUILT_IN, CATALOGUE_TABLES, Catalog, Query, Require
 from k25trace.classify import RuleSet, load_rules
 from k25trace.contract import ReadsOnly, check, interrupted, load_table_functions
 from k25trace.errors import BadQuery, BudgetExceeded, CannotAnswer, UsageError
+from k25trace.nsystables import GRAPH_NODE_TABLES, KERNEL_TABLE
 from k25trace.parameters import Given, bound
 from k25trace.refusals import Asked, missing_column, missing_table, refusal
 from k25trace.taxonomy import is_communication, is_nccl
@@ -27,7 +28,7 @@ from k25trace.trace import Trace
 from k25trace.trace.opening import open_sqlite
 from k25trace.trace.source import Source, decode
 from k25trace.trace.sqlite import SqliteSource
-from k25trace.trace.tables import GRAPH_NODE_TABLES, KERNEL_TABLE, api_kind, os_pid
+from k25trace.trace.tables import api_kind, os_pid
 
 Value = int | float | str | bytes | None
 Row = tuple[Value, ...]

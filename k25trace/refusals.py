@@ -14,27 +14,38 @@ from pathlib import Path
 from k25trace.catalog import CATALOGUE_TABLES, Catalog
 from k25trace.contract import SCHEMA, TABLE_FUNCTIONS
 from k25trace.errors import BadQuery, CannotAnswer, K25TraceError, UnreadableReport
-from k25trace.trace.tables import GRAPH_NODE_TABLES
+from k25trace.nsystables import (
+    API_TABLE,
+    DIAGNOSTICS_TABLE,
+    GRAPH_NODE_TABLES,
+    GRAPH_TRACE_TABLE,
+    KERNEL_TABLE,
+    MEMCPY_TABLE,
+    MEMSET_TABLE,
+    NVTX_TABLE,
+    SYNCHRONIZATION_TABLE,
+    TARGET_PREFIX,
+)
 
 _CUDA = "capture with --trace=cuda,nvtx, and open the capture range around GPU work"
 _RECORDED_BY: tuple[tuple[str, str], ...] = (
     (GRAPH_NODE_TABLES[0], "capture with --cuda-graph-trace=node a program that captures CUDA graphs"),
     (GRAPH_NODE_TABLES[1], "capture with --cuda-graph-trace=node a program that captures CUDA graphs"),
-    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "capture with --cuda-graph-trace=graph and nsys 2024 or newer"),
+    (GRAPH_TRACE_TABLE, "capture with --cuda-graph-trace=graph and nsys 2024 or newer"),
     (
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        SYNCHRONIZATION_TABLE,
         "capture with --trace=cuda a program that synchronises on what it started",
     ),
-    ("CUPTI_ACTIVITY_KIND_MEMCPY", "capture with --trace=cuda a program that copies or sets memory"),
-    ("CUPTI_ACTIVITY_KIND_MEMSET", "capture with --trace=cuda a program that copies or sets memory"),
-    ("CUPTI_ACTIVITY_KIND_KERNEL", _CUDA),
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", _CUDA),
+    (MEMCPY_TABLE, "capture with --trace=cuda a program that copies or sets memory"),
+    (MEMSET_TABLE, "capture with --trace=cuda a program that copies or sets memory"),
+    (KERNEL_TABLE, _CUDA),
+    (API_TABLE, _CUDA),
     ("CUPTI_ACTIVITY_KIND_OVERHEAD", _CUDA),
     ("CUDA_CALLCHAINS", "capture with --cudabacktrace=all"),
     ("CUDA_GPU_MEMORY_USAGE_EVENTS", "capture with --cuda-memory-usage=true"),
     ("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "capture with --cuda-um-cpu-page-faults=true"),
     ("CUDA_UM_GPU_PAGE_FAULT_EVENTS", "capture with --cuda-um-gpu-page-faults=true"),
-    ("NVTX_EVENTS", "capture with --trace=cuda,nvtx a program that has NVTX ranges"),
+    (NVTX_TABLE, "capture with --trace=cuda,nvtx a program that has NVTX ranges"),
     ("NVTX_PAYLOAD_SCHEMAS", "capture with --trace=cuda,nvtx and nsys 2024 or newer"),
     ("OSRT_API", "capture with --trace=cuda,nvtx,osrt"),
     ("OSRT_CALLCHAINS", "capture with --trace=cuda,nvtx,osrt"),
@@ -47,8 +58,8 @@ _RECORDED_BY: tuple[tuple[str, str], ...] = (
     ("SCHED_EVENTS", "capture with --cpuctxsw=process-tree"),
     ("GPU_METRICS", "capture with --gpu-metrics-device=all"),
     ("NET_NIC_METRIC", "capture with --nic-metrics=true"),
-    ("DIAGNOSTIC_EVENT", "capture and export with nsys 2024 or newer, which record what they lost"),
-    ("TARGET_INFO_", "capture with --trace=cuda, and export with nsys 2024 or newer"),
+    (DIAGNOSTICS_TABLE, "capture and export with nsys 2024 or newer, which record what they lost"),
+    (TARGET_PREFIX, "capture with --trace=cuda, and export with nsys 2024 or newer"),
 )
 """Table of nsys (or, with a last _, how several begin) → what records it."""
 

@@ -17,6 +17,17 @@ from pathlib import Path
 from k25trace.errors import CannotAnswer, UnreadableReport, UnsafeCopy, UsageError
 from k25trace.export import flaw_of, staging
 from k25trace.manifest import is_secret_name
+from k25trace.nsystables import (
+    CAPTURE_TABLE,
+    EXPORT_TABLE,
+    NVTX_TABLE,
+    PROCESS_TABLE,
+    START_TABLE,
+    STREAM_TABLE,
+    STRING_TABLE,
+    SYSTEM_TABLE,
+    THREAD_TABLE,
+)
 from k25trace.paths import file_uri, read_only_uri
 from k25trace.report.files import check_free, replacing
 
@@ -44,7 +55,7 @@ _NUMBERED = frozenset({"SoftwareReleaseVersion"})
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _PLAIN = re.compile(r"[\w .,:+()/-]{0,80}", re.ASCII)
 _PATH = re.compile(r"(?:/[\w.+@~-]+){2,}/?")
-_LISTS = ("PROCESSES", "ThreadNames", "ProcessStreams")
+_LISTS = (PROCESS_TABLE, THREAD_TABLE, STREAM_TABLE)
 _DROPPED_TABLES = re.compile(r"TARGET_INFO_(NIC|NETWORK|DISPLAY|STORAGE|IB|USER|PERF_METRIC_FILE)\w*|ANALYSIS_FILE")
 _IDENTIFIERS = {
     "uuid": "00000000-0000-0000-0000-{:012d}",
@@ -207,14 +218,14 @@ class _Scrubber:
             _text(name): [_text(row[1]) for row in db.execute(f'PRAGMA table_info("{_text(name)}")')]
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         }
-        if not {"StringIds", "META_DATA_EXPORT"} & set(self._tables):
+        if not {STRING_TABLE, EXPORT_TABLE} & set(self._tables):
             raise CannotAnswer("not an nsys export, it has none of its tables")
 
     def run(self, *, names: bool) -> tuple[Scrubbed, set[str]]:
         """Remove everything; return what it was."""
-        self._named_values("TARGET_INFO_SYSTEM_ENV", _KEPT_SYSTEM, "system information")
-        self._named_values("META_DATA_CAPTURE", _KEPT_CAPTURE, "capture settings")
-        self._named_values("META_DATA_EXPORT", _KEPT_EXPORT, "export settings")
+        self._named_values(SYSTEM_TABLE, _KEPT_SYSTEM, "system information")
+        self._named_values(CAPTURE_TABLE, _KEPT_CAPTURE, "capture settings")
+        self._named_values(EXPORT_TABLE, _KEPT_EXPORT, "export settings")
         self._strings()
         self._processes()
         for table in [t for t in self._tables if _DROPPED_TABLES.fullmatch(t)]:
@@ -282,7 +293,7 @@ class _Scrubber:
         Among them are, beside thread names and what the program wrote, the environments of other processes
         of the machine: nsys 2023.4 leaves those in ``StringIds`` where nothing refers to them.
         """
-        if "StringIds" not in self._tables:
+        if STRING_TABLE not in self._tables:
             return
         used = self._used_by_events()
         for id_, value in self._db.execute("SELECT id, value FROM StringIds").fetchall():
@@ -310,7 +321,7 @@ class _Scrubber:
 
     def _processes(self) -> None:
         for (name,) in (
-            self._db.execute("SELECT name FROM PROCESSES").fetchall() if self._has("PROCESSES", "name") else []
+            self._db.execute("SELECT name FROM PROCESSES").fetchall() if self._has(PROCESS_TABLE, "name") else []
         ):
             # "kthreadd" may be anywhere; a path is not.
             if "/" in _text(name):
@@ -354,7 +365,7 @@ class _Scrubber:
         ]
 
     def _start_time(self) -> None:
-        table = "TARGET_INFO_SESSION_START_TIME"
+        table = START_TABLE
         for column in self._tables.get(table, ()):
             for (value,) in self._db.execute(f'SELECT "{column}" FROM "{table}"').fetchall():
                 self._remember_value("", _text(value))
@@ -365,7 +376,7 @@ class _Scrubber:
     # ---- names
 
     def _nvtx_names(self) -> None:
-        columns = self._tables.get("NVTX_EVENTS", ())
+        columns = self._tables.get(NVTX_TABLE, ())
         words: dict[str, str] = {}
 
         def word(text: str) -> str:
@@ -403,11 +414,11 @@ class _Scrubber:
                 self._db.execute("UPDATE StringIds SET value = ? WHERE id = ?", (new, id_))
 
     def _used_by_others(self) -> set[int]:
-        nvtx = self._tables.pop("NVTX_EVENTS")
+        nvtx = self._tables.pop(NVTX_TABLE)
         try:
             return self._used_by_events()
         finally:
-            self._tables["NVTX_EVENTS"] = nvtx
+            self._tables[NVTX_TABLE] = nvtx
 
     # ---- what is left
 
@@ -418,7 +429,7 @@ class _Scrubber:
             return
         pattern = _any_of(value.encode("utf-8", "surrogateescape") for value in searched)
         for table, columns in self._tables.items():
-            if table in {"NVTX_EVENTS", "StringIds"} or table.startswith("ENUM_"):
+            if table in {NVTX_TABLE, STRING_TABLE} or table.startswith("ENUM_"):
                 continue
             for column in columns:
                 rows = self._db.execute(f'SELECT rowid, "{column}" FROM "{table}" WHERE {_is_text(column)}')
@@ -485,7 +496,7 @@ def _vocabulary(path: Path) -> bytes:
         for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name GLOB 'ENUM_*'").fetchall():
             for row in db.execute(f'SELECT * FROM "{_text(name)}"'):
                 parts += [cell for cell in row if isinstance(cell, bytes)]
-        if _has(db, "META_DATA_EXPORT"):
+        if _has(db, EXPORT_TABLE):
             own = "SELECT value FROM META_DATA_EXPORT WHERE name GLOB 'EXPORT_PRODUCT*'"
             parts += [value for (value,) in db.execute(own)]
     return b"\0".join(parts)

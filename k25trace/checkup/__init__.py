@@ -15,9 +15,9 @@ from k25trace.checkup.nvtx import nvtx_package, nvtx_per_rank
 from k25trace.checkup.seen import Seen
 from k25trace.classify import load_rules
 from k25trace.losses import lost_launches
+from k25trace.nsystables import DIAGNOSTICS_TABLE
 from k25trace.taxonomy import is_communication
 from k25trace.trace import Trace, open_trace
-from k25trace.trace.tables import DIAGNOSTICS_TABLE
 
 UNEVEN_SHARE = 0.5
 """A GPU with fewer kernels than that share of another's, in one report, has lost some or does another job."""

@@ -7,9 +7,10 @@ import polars as pl
 from k25trace.checks import Check, missing, passed, unknown
 from k25trace.checkup.seen import Seen
 from k25trace.nsys import NVTX_FOR_OLD_NSYS, nvtx_is_too_new
+from k25trace.nsystables import NVTX_TABLE
 from k25trace.trace import Trace
 from k25trace.trace.source import Col, decode
-from k25trace.trace.tables import DOMAIN_CREATE, NCCL_DOMAIN, NVTX_TABLE, process_of
+from k25trace.trace.tables import DOMAIN_CREATE, NCCL_DOMAIN, process_of
 
 _NEW_NVTX = (9, 9)
 _MOST_DOMAINS = 1000

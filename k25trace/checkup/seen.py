@@ -9,6 +9,7 @@ import polars as pl
 
 from k25trace import health
 from k25trace.losses import Tail, partial_replays, tails
+from k25trace.nsystables import CAPTURE_TABLE, CONTEXT_TABLE
 from k25trace.replays import replays
 from k25trace.trace import Trace
 from k25trace.trace.source import Col, decode, read
@@ -106,7 +107,7 @@ class Seen:
     @cached_property
     def cuda_was_traced(self) -> bool | None:
         """Whether nsys was told to trace CUDA; None where the report does not say."""
-        frame = read(self.trace.source, "META_DATA_CAPTURE", [Col("name", "text"), Col("value", "text")])
+        frame = read(self.trace.source, CAPTURE_TABLE, [Col("name", "text"), Col("value", "text")])
         told = {decode(value) for name, value in frame.drop_nulls().iter_rows() if decode(name) == "CAPTURE_EVENT_TYPE"}
         return any("cuda" in text.lower() for text in told) if told else None
 
@@ -114,7 +115,7 @@ class Seen:
     def contexts(self) -> set[tuple[int, int]]:
         """(pid, device ordinal) of every CUDA context."""
         columns = [Col("processId"), Col("deviceId")]
-        return set(read(self.trace.source, "TARGET_INFO_CUDA_CONTEXT_INFO", columns).drop_nulls().iter_rows())
+        return set(read(self.trace.source, CONTEXT_TABLE, columns).drop_nulls().iter_rows())
 
     @cached_property
     def nsys_version(self) -> tuple[int, ...]:

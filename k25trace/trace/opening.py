@@ -5,17 +5,18 @@ import shlex
 from pathlib import Path
 
 from k25trace.errors import CannotAnswer, UnreadableReport
+from k25trace.nsystables import ACTIVITY_PREFIX, DETAILS_TABLE, EXPORT_TABLE, NVTX_TABLE, TARGET_PREFIX
 from k25trace.trace.report import Trace
 from k25trace.trace.source import Source
 from k25trace.trace.sqlite import MAGIC, SqliteSource
 
 _REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 _EXPORT_TABLES = (
-    "CUPTI_ACTIVITY_KIND_",
-    "TARGET_INFO_",
-    "META_DATA_EXPORT",
-    "NVTX_EVENTS",
-    "ANALYSIS_DETAILS",
+    ACTIVITY_PREFIX,
+    TARGET_PREFIX,
+    EXPORT_TABLE,
+    NVTX_TABLE,
+    DETAILS_TABLE,
 )
 
 

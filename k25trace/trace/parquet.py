@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from k25trace.errors import CannotAnswer, UnreadableReport
+from k25trace.nsystables import STRING_TABLE
 from k25trace.quoting import shortened
 from k25trace.trace.source import CHUNK_ROWS, FOREIGN_TABLE, Col, Only
 
@@ -98,7 +99,7 @@ class ParquetSource:
 
     @cached_property
     def _strings(self) -> dict[int, bytes]:
-        frames = list(self.scan("StringIds", [Col("id"), Col("value", "text")]))
+        frames = list(self.scan(STRING_TABLE, [Col("id"), Col("value", "text")]))
         return dict(pl.concat(frames).drop_nulls().iter_rows()) if frames else {}
 
     def _lazy(self, table: str) -> pl.LazyFrame:

@@ -12,6 +12,15 @@ from pathlib import Path
 
 import polars as pl
 
+from k25trace.nsystables import (
+    CONTEXT_TABLE,
+    DEVICE_TABLE,
+    DIAGNOSTICS_TABLE,
+    GPU_TABLE,
+    GRAPH_TRACE_TABLE,
+    KERNEL_TABLE,
+    SEVERITY_TABLE,
+)
 from k25trace.ordering import Order
 from k25trace.quoting import plain_words, shortened
 from k25trace.trace import nvtx, tables
@@ -129,7 +138,7 @@ class Trace:
     @cached_property
     def has_graph_traces(self) -> bool:
         """Whether the report has graph-level rows at all, usable or not: newer nsys writes them, 2023.4 does not."""
-        return next(self.source.scan(tables.GRAPH_TRACE_TABLE, [Col("start")], chunk_rows=1), None) is not None
+        return next(self.source.scan(GRAPH_TRACE_TABLE, [Col("start")], chunk_rows=1), None) is not None
 
     @cached_property
     def launches(self) -> pl.DataFrame:
@@ -207,7 +216,7 @@ class Trace:
     @cached_property
     def gpu_names(self) -> list[str | None]:
         """Product name of each of `gpus`, where the report tells."""
-        frame = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("name", "text")])
+        frame = read(self.source, GPU_TABLE, [Col("id"), Col("name", "text")])
         known = {id_: decode(name) for id_, name in frame.drop_nulls().iter_rows()}
         only = next(iter(known.values())) if len(set(known.values())) == 1 else None
         return [known.get(gpu.physical, only) if gpu.physical is not None else only for gpu in self.gpus]
@@ -313,9 +322,9 @@ class Trace:
 
     @cached_property
     def _diagnostics(self) -> list[ReportWarning]:
-        labels = read(self.source, "ENUM_DIAGNOSTIC_SEVERITY_LEVEL", [Col("id"), Col("name", "text")])
+        labels = read(self.source, SEVERITY_TABLE, [Col("id"), Col("name", "text")])
         severity = {1: "info", 2: "warning", 3: "error"} | {i: decode(n).lower() for i, n in labels.drop_nulls().rows()}
-        events = read(self.source, tables.DIAGNOSTICS_TABLE, [Col("severity"), Col("text", "text")])
+        events = read(self.source, DIAGNOSTICS_TABLE, [Col("severity"), Col("text", "text")])
         texts = [(severity.get(level, "warning"), decode(text or b"")) for level, text in events.iter_rows()]
         serious = [text for level, text in texts if "info" not in level]
         lost = [text for text in serious if _LOST.search(text)]
@@ -334,7 +343,7 @@ class Trace:
 
     def _read_kernels(self) -> Iterator[pl.DataFrame]:
         """Stream the kernels; where rows name no process and the report knows only one, it is that one."""
-        if "globalPid" in self.source.tables.get(tables.KERNEL_TABLE, frozenset()):
+        if "globalPid" in self.source.tables.get(KERNEL_TABLE, frozenset()):
             yield from tables.kernel_chunks(self.source, self._ids)
             return
         callers = self.launches["process"].unique().drop_nulls()
@@ -397,15 +406,15 @@ class Trace:
     def _silent_slots(self, known: set[int | None]) -> list[Slot]:
         """Slots of processes that launched graphs and left no operation: their contexts alone tell the device."""
         silent = [self._ids.processes.values[p] for p in integers(self.graph_calls["process"].drop_nulls().unique())]
-        contexts = read(self.source, "TARGET_INFO_CUDA_CONTEXT_INFO", [Col("processId"), Col("deviceId")])
+        contexts = read(self.source, CONTEXT_TABLE, [Col("processId"), Col("deviceId")])
         devices: dict[int, int] = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
         pids = {p: tables.os_pid(p) for p in silent if p not in known}
         return [Slot(p, devices[pid]) for p, pid in pids.items() if pid in devices]
 
     def _device_map(self, processes: set[int | None]) -> dict[Slot, int]:
         columns = [Col("pid"), Col("cudaId"), Col("gpuId"), Col("uuid", "text")]
-        rows = read(self.source, "TARGET_INFO_CUDA_DEVICE", columns)
-        gpus = read(self.source, "TARGET_INFO_GPU", [Col("id"), Col("uuid", "text")])
+        rows = read(self.source, DEVICE_TABLE, columns)
+        gpus = read(self.source, GPU_TABLE, [Col("id"), Col("uuid", "text")])
         by_uuid = {uuid: id_ for id_, uuid in gpus.drop_nulls().iter_rows() if uuid}
         by_pid = {tables.os_pid(p): p for p in processes if p is not None}
         found: dict[Slot, int] = {}

@@ -22,6 +22,7 @@ import adbc_driver_sqlite
 import polars as pl
 
 from k25trace.errors import UnreadableReport
+from k25trace.nsystables import STRING_TABLE
 from k25trace.paths import read_only_uri
 from k25trace.trace.source import CHUNK_ROWS, FOREIGN_TABLE, Col, Only
 
@@ -108,7 +109,7 @@ class SqliteSource:
 
     def strings(self, ids: Iterable[int]) -> dict[int, bytes]:
         """Look up texts of ``StringIds``; an id without a text is absent from the answer."""
-        if not {"id", "value"} <= self.tables.get("StringIds", frozenset()):
+        if not {"id", "value"} <= self.tables.get(STRING_TABLE, frozenset()):
             return {}
         wanted = sorted(set(ids))
         found: dict[int, bytes] = {}
@@ -120,7 +121,7 @@ class SqliteSource:
 
     def strings_like(self, prefix: str) -> dict[int, bytes]:
         """Return the texts of ``StringIds`` that begin with an ASCII prefix (at least those)."""
-        if not {"id", "value"} <= self.tables.get("StringIds", frozenset()):
+        if not {"id", "value"} <= self.tables.get(STRING_TABLE, frozenset()):
             return {}
         rows = self._rows(f"SELECT id, CAST(value AS BLOB) FROM StringIds WHERE value GLOB '{prefix}*'")  # noqa: S608 - ours
         return {id_: value for id_, value in rows if value is not None}

@@ -12,18 +12,19 @@ from threading import RLock
 import polars as pl
 
 from k25trace.errors import UnreadableReport
+from k25trace.nsystables import (
+    API_TABLE,
+    DETAILS_TABLE,
+    EXPORT_TABLE,
+    GRAPH_NODE_TABLES,
+    GRAPH_TRACE_TABLE,
+    KERNEL_TABLE,
+    MEMCPY_TABLE,
+    MEMSET_TABLE,
+    NVTX_TABLE,
+)
 from k25trace.trace.interning import ID, Codes, Interner
 from k25trace.trace.source import FOREIGN_TABLE, Col, Only, Source, ahead, decode, read
-
-KERNEL_TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
-MEMCPY_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY"
-MEMSET_TABLE = "CUPTI_ACTIVITY_KIND_MEMSET"
-GRAPH_TRACE_TABLE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-API_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
-NVTX_TABLE = "NVTX_EVENTS"
-DIAGNOSTICS_TABLE = "DIAGNOSTIC_EVENT"
-# The older name first meant nodes; once the newer table exists, the older one holds whole graphs.
-GRAPH_NODE_TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 
 PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
 LOW_24_BITS = (1 << 24) - 1
@@ -274,11 +275,11 @@ def graph_nodes(source: Source, ids: Ids) -> pl.DataFrame:
 
 def duration_ns(source: Source) -> int | None:
     """Return the length of the capture, or None if the export does not say."""
-    longest = read(source, "ANALYSIS_DETAILS", [Col("duration")])["duration"].max()
+    longest = read(source, DETAILS_TABLE, [Col("duration")])["duration"].max()
     return longest if isinstance(longest, int) and longest > 0 else None
 
 
 def export_facts(source: Source) -> dict[str, str]:
     """Return what the export says of itself (``META_DATA_EXPORT``: name → value)."""
-    frame = read(source, "META_DATA_EXPORT", [Col("name", "text"), Col("value", "text")])
+    frame = read(source, EXPORT_TABLE, [Col("name", "text"), Col("value", "text")])
     return {decode(name): decode(value) for name, value in frame.drop_nulls().iter_rows()}
