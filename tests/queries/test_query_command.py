@@ -177,7 +177,7 @@ REFUSALS = {
     "step": (["_kernels", DECODE], 2, "SELECT * FROM _kernels"),
     "upper_case": (["GPU_BUSY", DECODE], 2, "did you mean gpu_busy"),
     "schema": (["--sql", "CREATE TABLE t (x)", DECODE], 1, "changing the schema is more than reading"),
-    "not_utf8": (["--sql", "SELECT '\udcff'", DECODE], 1, "UTF-8"),
+    "not_utf8": (["--sql", "SELECT '\udcff'", DECODE], 2, "UTF-8"),
 }
 
 
