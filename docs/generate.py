@@ -37,7 +37,8 @@ SCHEMA = REFERENCE / "attribution.schema.json"
 SIGNS = {
     "incomplete-capture": (
         "In a process that launches kernels, at least 90 % of the innermost push/pop ranges (of 50 or more)"
-        " hold no API call at all"
+        " hold no API call at all; or a process that opened the recording with the CUDA profiler's switch goes on with"
+        " ranges that held calls after its last recorded API call"
     ),
     "no-kernels": "One of several reports holds no kernel (if none holds any, the command exits with 3)",
     "dropped-events": "A diagnostic message of nsys, of level warning or worse, speaks of lost events",

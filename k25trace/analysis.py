@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from k25trace import health
+from k25trace import health, losses
 from k25trace.accounting import slabs
 from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet, load_rules
@@ -159,7 +159,7 @@ def _analyse(
     if ranges or range_glob is not None:
         return _attributed(trace, bounds, range_glob, Attribution(trace, domains), classes, ranges=ranges)
     # The signs of loss come first: what they need for a while is given back before the kernels need as much.
-    signs = health.incomplete_capture(trace)
+    signs = losses.incomplete_capture(trace)
     found = replays(trace)
     window = kernel_window(trace, found, bounds)
     others = other_intervals(trace, found)
@@ -210,7 +210,7 @@ def _attributed(
 def _signs(trace: Trace) -> list[ReportWarning]:
     """Return what kernels, calls and ranges say of each other."""
     return [
-        *health.incomplete_capture(trace),
+        *losses.incomplete_capture(trace),
         *health.open_ranges(trace),
         *health.launches_without_kernels(trace),
         *health.stream_overlap(trace),

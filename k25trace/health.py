@@ -3,29 +3,15 @@
 Each function looks at one sign and returns the warnings for it; none changes a figure.
 """
 
-from collections.abc import Iterable, Iterator
-
 import polars as pl
 
-from k25trace.nesting import nest
 from k25trace.packing import Packing
 from k25trace.replays import Replays, capture_in_progress, recorded_whole
 from k25trace.trace import Trace
-from k25trace.trace.interning import ID, integers
+from k25trace.trace.interning import integers
 from k25trace.trace.keys import with_key
-from k25trace.trace.tables import api_kind
 from k25trace.units import counted
 from k25trace.warnings import ReportWarning, warn
-
-LOSSY_RANGES_COUNT = 50
-"""Innermost ranges below which a process is not judged by them."""
-
-LOSSY_EMPTY_SHARE = 0.9
-"""Share of innermost ranges without any API call from which events were lost.
-
-Measured on H200 with nsys 2023.4.4: 0.93 to 0.999 in six captures that lost most kernels, 0 to 0.63 in ten whole
-ones, where ranges around host code alone are empty, too.
-"""
 
 END_SLACK_NS = 1_000_000
 """A launch this close to the end of the report need not have its kernel in it."""
@@ -75,68 +61,6 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
     return [warn("launches-without-kernels", count, seen)] if count else []
 
 
-def incomplete_capture(trace: Trace) -> list[ReportWarning]:
-    """Warn of processes whose ranges go on while their API calls stop: nsys lost events, and exited 0."""
-    parts = trace.range_spans.partition_by("process")
-    trace.release("range_spans")
-    innermost: list[pl.DataFrame] = []
-    while parts:
-        innermost.append(_innermost(parts.pop()))
-    if not innermost:
-        return []
-    leaves = pl.concat(innermost)
-    innermost.clear()
-    leaves = leaves.sort("thread", "start_ns")
-    who_called_what = [pl.DataFrame(schema={"process": ID, "name": ID})]
-
-    def noted() -> Iterator[pl.DataFrame]:
-        for chunk in trace.call_chunks():
-            who_called_what.append(chunk.select("process", "name").unique())
-            yield chunk
-
-    called = _holds_a_call(leaves, noted())
-    launching = _launching_processes(trace, pl.concat(who_called_what).unique())
-    judged = (
-        leaves.select("process", called.alias("called"))
-        .filter(pl.col("process").is_in(launching))
-        .group_by("process")
-        .agg(pl.len().alias("count"), (~pl.col("called")).mean().alias("empty"))
-        .filter((pl.col("count") >= LOSSY_RANGES_COUNT) & (pl.col("empty") >= LOSSY_EMPTY_SHARE))
-        .sort("process")
-    )
-    if judged.height == 0:
-        return []
-    shares = ", ".join(f"{empty:.0%} of {count:,}" for count, empty in judged.select("count", "empty").iter_rows())
-    who = counted(judged.height, "process", "processes")
-    seen = f"events were lost in {who} ({shares} innermost NVTX ranges hold no API call)"
-    return [warn("incomplete-capture", judged.height, seen)]
-
-
-def _holds_a_call(leaves: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.Series:
-    """Return, per range, whether a call of its thread begins inside; ranges of one thread are ordered and disjoint."""
-    called = pl.repeat(value=False, n=leaves.height, eager=True)
-    first = leaves.with_row_index("leaf").group_by("thread").agg(pl.col("leaf").min(), pl.len().alias("leaves"))
-    starts, ends = leaves["start_ns"], leaves["end_ns"]
-    by_thread = {thread: (leaf, starts.slice(leaf, count)) for thread, leaf, count in first.iter_rows()}
-    for chunk in chunks:
-        for (thread,), calls in chunk.select("thread", "start_ns").partition_by("thread", as_dict=True).items():
-            if thread in by_thread:
-                leaf, mine = by_thread[thread]
-                place = mine.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) - 1
-                inside = (place >= 0) & (calls["start_ns"] < ends.gather(place.clip(0) + leaf))
-                called = called.scatter((place.filter(inside) + leaf).unique(), True)
-    return called
-
-
-def _innermost(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the push/pop ranges inside which no other one of their thread opened."""
-    nesting = nest(ranges)
-    opened = nesting.nodes.filter(pl.col("depth") > 0)
-    enclosing = nesting.nodes["range"].gather(opened["parent"].filter(opened["parent"] >= 0)).unique()
-    innermost = opened.select("range").unique().join(enclosing.to_frame(), on="range", how="anti")
-    return ranges.with_row_index("range").join(innermost, on="range", how="semi").drop("range")
-
-
 def stream_overlap(trace: Trace) -> list[ReportWarning]:
     """Warn of kernels that start before the one ahead of them on their stream ends."""
     times = trace.kernels.select("gpu", "process", "stream", "start_ns", "end_ns").filter(
@@ -153,13 +77,3 @@ def stream_overlap(trace: Trace) -> list[ReportWarning]:
     count = int(lanes.group_by("lane").agg((start < end.shift(1)).sum().alias("count"))["count"].sum())
     seen = f"{counted(count, 'kernel')} starting before the one ahead on the same stream ends"
     return [warn("stream-overlap", count, seen)] if count else []
-
-
-def _launching_processes(trace: Trace, calls: pl.DataFrame) -> list[int]:
-    """Return the processes that ran kernels, or called (process, name) what launches them."""
-    launching = {
-        p
-        for p, name in calls.drop_nulls().iter_rows()
-        if api_kind(trace.names[int(name)]) in {"kernel_launch", "graph_launch"}
-    }
-    return sorted(launching.union(trace.survey["process"].drop_nulls().to_list()))

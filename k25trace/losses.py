@@ -5,12 +5,27 @@ code alone: neither is a sign.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
 
+from k25trace.nesting import nest
 from k25trace.trace import Trace
-from k25trace.trace.interning import integers
+from k25trace.trace.interning import ID, integers
+from k25trace.trace.tables import api_kind
+from k25trace.units import counted
+from k25trace.warnings import ReportWarning, warn
+
+LOSSY_RANGES_COUNT = 50
+"""Innermost ranges below which a process is not judged by them."""
+
+LOSSY_EMPTY_SHARE = 0.9
+"""Share of innermost ranges without any API call from which events were lost.
+
+Measured on H200 with nsys 2023.4.4: 0.93 to 0.999 in six captures that lost most kernels, 0 to 0.63 in ten whole
+ones, where ranges around host code alone are empty, too.
+"""
 
 TAIL_RANGES_COUNT = 3
 """Ranges after the last API call of their process below which nothing is said."""
@@ -37,35 +52,110 @@ class Tail:
     names: tuple[str, ...]
 
 
-def tails(trace: Trace) -> list[Tail]:
-    """Return the processes whose push/pop ranges go on after their last API call.
+@dataclass(frozen=True)
+class Coverage:
+    """Where API calls were recorded inside ranges.
+
+    Attributes
+    ----------
+    ranges
+        Push/pop ranges inside which no other one of their thread opened: process, name, start_ns, called (whether a
+        call of the thread begins inside).
+    callers
+        Who called what: process, name; distinct.
+    last
+        process, last_ns: when the last call of each process began.
+    """
+
+    ranges: pl.DataFrame
+    callers: pl.DataFrame
+    last: pl.DataFrame
+
+
+def coverage(trace: Trace) -> Coverage:
+    """Return where API calls were recorded inside ranges, in one pass over the calls."""
+    spans = trace.range_spans
+    trace.release("range_spans")
+    innermost = [_innermost(spans.clear())]
+    parts = spans.partition_by("process")
+    del spans
+    while parts:
+        innermost.append(_innermost(parts.pop()))
+    leaves = pl.concat(innermost)
+    innermost.clear()
+    leaves = leaves.sort("thread", "start_ns")
+    callers = [pl.DataFrame(schema={"process": ID, "name": ID})]
+    last = [pl.DataFrame(schema={"process": ID, "last_ns": pl.Int64})]
+    latest = pl.col("start_ns").max().alias("last_ns")
+
+    def noted() -> Iterator[pl.DataFrame]:
+        for chunk in trace.call_chunks():
+            callers.append(chunk.select("process", "name").unique())
+            last.append(chunk.group_by("process").agg(latest))
+            yield chunk
+
+    called = _holds_a_call(leaves, noted())
+    return Coverage(
+        leaves.select("process", "name", "start_ns", called.alias("called")),
+        pl.concat(callers).drop_nulls().unique(),
+        pl.concat(last).drop_nulls().group_by("process").agg(pl.col("last_ns").max()),
+    )
+
+
+def incomplete_capture(trace: Trace) -> list[ReportWarning]:
+    """Warn of processes whose ranges go on while their API calls stop: nsys lost events, and exited 0.
+
+    Calls that merely end before the ranges do prove a loss only where a process opened the recording itself: the
+    call that closes it would have to follow.
+    """
+    looked = coverage(trace)
+    if found := emptied(trace, looked):
+        return found
+    opened = _opened(trace, looked.callers)
+    ended = [tail for tail in tails(trace, looked) if tail.process in opened]
+    if not ended:
+        return []
+    who, ranges = counted(len(ended), "process", "processes"), counted(sum(tail.count for tail in ended), "NVTX range")
+    seen = f"events were lost in {who} ({ranges} beginning after the last API call)"
+    return [warn("incomplete-capture", len(ended), seen)]
+
+
+def emptied(trace: Trace, looked: Coverage) -> list[ReportWarning]:
+    """Warn of processes nearly all of whose innermost ranges hold no API call."""
+    judged = (
+        looked.ranges.filter(pl.col("process").is_in(_launching_processes(trace, looked.callers)))
+        .group_by("process")
+        .agg(pl.len().alias("count"), (~pl.col("called")).mean().alias("empty"))
+        .filter((pl.col("count") >= LOSSY_RANGES_COUNT) & (pl.col("empty") >= LOSSY_EMPTY_SHARE))
+        .sort("process")
+    )
+    if judged.height == 0:
+        return []
+    shares = ", ".join(f"{empty:.0%} of {count:,}" for count, empty in judged.select("count", "empty").iter_rows())
+    who = counted(judged.height, "process", "processes")
+    seen = f"events were lost in {who} ({shares} innermost NVTX ranges hold no API call)"
+    return [warn("incomplete-capture", judged.height, seen)]
+
+
+def tails(trace: Trace, looked: Coverage) -> list[Tail]:
+    """Return the processes whose innermost ranges go on after their last API call.
 
     Counted are ranges of a name that holds API calls elsewhere in the report. Names that occur in a tail alone
     count in processes that opened the recording with the CUDA profiler's switch: there a call that closes it
     follows. Names of ranges around host code alone, which are empty earlier, too, do not count.
     """
-    calls = trace.launches.select("process", "thread", "start_ns", "name").drop_nulls(["process", "thread"])
-    last = calls.group_by("process").agg(pl.col("start_ns").max().alias("last_ns"))
-    ranges = trace.ranges.filter("push_pop").select("process", "thread", "start_ns", "end_ns", "name")
-    following = calls.select("thread", "start_ns", pl.col("start_ns").alias("next_ns")).sort("start_ns")
-    placed = (
-        ranges.sort("start_ns")
-        .join_asof(following, on="start_ns", by="thread", strategy="forward", check_sortedness=False)
-        .join(last, on="process")
-        .select(
-            "process",
-            "name",
-            (pl.col("next_ns") < pl.col("end_ns")).fill_null(value=False).alias("calls"),
-            (pl.col("start_ns") > pl.col("last_ns")).alias("late"),
-        )
+    placed = looked.ranges.join(looked.last, on="process").with_columns(
+        (pl.col("start_ns") > pl.col("last_ns")).alias("late")
     )
-    calling = placed.filter("calls")["name"].unique()
+    if not placed["late"].any():
+        return []
+    calling = placed.filter("called")["name"].unique()
     seen_earlier = placed.filter(~pl.col("late"))["name"].unique()
     late = placed.filter(
         pl.col("late")
         & (
             pl.col("name").is_in(calling.implode())
-            | (~pl.col("name").is_in(seen_earlier.implode()) & pl.col("process").is_in(_opened_the_recording(trace)))
+            | (~pl.col("name").is_in(seen_earlier.implode()) & pl.col("process").is_in(_opened(trace, looked.callers)))
         )
     )
     found: list[Tail] = []
@@ -74,12 +164,6 @@ def tails(trace: Trace) -> list[Tail]:
         if part.height >= TAIL_RANGES_COUNT:
             found.append(Tail(process, part.height, tuple(trace.names[name] for name, _ in names.most_common())))
     return found
-
-
-def _opened_the_recording(trace: Trace) -> list[int]:
-    called = trace.launches.select("process", "name").unique().drop_nulls()
-    starts = ("cuProfilerStart", "cudaProfilerStart")
-    return [process for process, name in called.iter_rows() if trace.names[int(name)].startswith(starts)]
 
 
 def partial_replays(trace: Trace) -> int:
@@ -117,3 +201,42 @@ def lost_launches(trace: Trace) -> int:
     beyond = pl.col("correlation") > pl.col("last")
     ids_beyond = pl.col("correlation").filter(beyond).n_unique().over("process")
     return without.filter((pl.col("correlation") > pl.col("first")) & (~beyond | (ids_beyond > 1))).height
+
+
+def _opened(trace: Trace, callers: pl.DataFrame) -> list[int]:
+    """Return the processes that opened the recording."""
+    starts = ("cuProfilerStart", "cudaProfilerStart")
+    return [process for process, name in callers.iter_rows() if trace.names[int(name)].startswith(starts)]
+
+
+def _launching_processes(trace: Trace, calls: pl.DataFrame) -> list[int]:
+    """Return the processes that ran kernels, or called (process, name) what launches them."""
+    launching = {
+        p for p, name in calls.iter_rows() if api_kind(trace.names[int(name)]) in {"kernel_launch", "graph_launch"}
+    }
+    return sorted(launching.union(trace.survey["process"].drop_nulls().to_list()))
+
+
+def _holds_a_call(leaves: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.Series:
+    """Return, per range, whether a call of its thread begins inside; ranges of one thread are ordered and disjoint."""
+    called = pl.repeat(value=False, n=leaves.height, eager=True)
+    first = leaves.with_row_index("leaf").group_by("thread").agg(pl.col("leaf").min(), pl.len().alias("leaves"))
+    starts, ends = leaves["start_ns"], leaves["end_ns"]
+    by_thread = {thread: (leaf, starts.slice(leaf, count)) for thread, leaf, count in first.iter_rows()}
+    for chunk in chunks:
+        for (thread,), calls in chunk.select("thread", "start_ns").partition_by("thread", as_dict=True).items():
+            if thread in by_thread:
+                leaf, mine = by_thread[thread]
+                place = mine.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) - 1
+                inside = (place >= 0) & (calls["start_ns"] < ends.gather(place.clip(0) + leaf))
+                called = called.scatter((place.filter(inside) + leaf).unique(), True)
+    return called
+
+
+def _innermost(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the push/pop ranges inside which no other one of their thread opened."""
+    nesting = nest(ranges)
+    opened = nesting.nodes.filter(pl.col("depth") > 0)
+    enclosing = nesting.nodes["range"].gather(opened["parent"].filter(opened["parent"] >= 0)).unique()
+    innermost = opened.select("range").unique().join(enclosing.to_frame(), on="range", how="anti")
+    return ranges.with_row_index("range").join(innermost, on="range", how="semi").drop("range")

@@ -14,7 +14,7 @@ from k25trace.checks import Check, judged, missing, passed, unknown
 from k25trace.checkup.nvtx import nvtx_package, nvtx_per_rank
 from k25trace.checkup.seen import Seen
 from k25trace.classify import load_rules
-from k25trace.losses import lost_launches
+from k25trace.losses import LOSSY_RANGES_COUNT, lost_launches
 from k25trace.nsystables import DIAGNOSTICS_TABLE
 from k25trace.taxonomy import is_communication
 from k25trace.trace import Trace, open_trace
@@ -262,13 +262,13 @@ def _api_calls(seen: Seen) -> Check:
     if seen.tails:
         each = ", ".join(f"{t.count:,} of {seen.label(t.process)}" for t in seen.tails)
         names = ", ".join(seen.tails[0].names[:3])
-        return missing(name, f"ranges go on after the last API call of their process: {each} ({names})", _LOST)
+        return missing(
+            name, f"innermost ranges go on after the last API call of their process: {each} ({names})", _LOST
+        )
     inner = seen.own_ranges.filter("push_pop").group_by("process").len()
     most = inner.filter(pl.col("process").is_in(list(seen.launching | seen.with_kernels)))["len"].max()
-    if not isinstance(most, int) or most < health.LOSSY_RANGES_COUNT:
-        return unknown(
-            name, f"fewer than {health.LOSSY_RANGES_COUNT} NVTX ranges in every process that launches kernels"
-        )
+    if not isinstance(most, int) or most < LOSSY_RANGES_COUNT:
+        return unknown(name, f"fewer than {LOSSY_RANGES_COUNT} NVTX ranges in every process that launches kernels")
     return passed(name, "calls go on as long as ranges do")
 
 

@@ -7,8 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from k25trace import health
-from k25trace.losses import Tail, partial_replays, tails
+from k25trace.losses import Coverage, Tail, coverage, emptied, partial_replays, tails
 from k25trace.nsystables import CAPTURE_TABLE, CONTEXT_TABLE
 from k25trace.replays import replays
 from k25trace.trace import Trace
@@ -87,12 +86,16 @@ class Seen:
     @cached_property
     def incomplete(self) -> list[ReportWarning]:
         """The warning of API calls that are missing inside ranges."""
-        return health.incomplete_capture(self.trace)
+        return emptied(self.trace, self._coverage)
 
     @cached_property
     def tails(self) -> list[Tail]:
         """Processes whose ranges go on after their API calls."""
-        return tails(self.trace)
+        return tails(self.trace, self._coverage)
+
+    @cached_property
+    def _coverage(self) -> Coverage:
+        return coverage(self.trace)
 
     @cached_property
     def partial_replays(self) -> int:

@@ -182,8 +182,8 @@ class Trace:
 
     @cached_property
     def range_spans(self) -> pl.DataFrame:
-        """When push/pop ranges were open, and nothing else of them: process, thread, start_ns, end_ns, in row order."""
-        columns = ("process", "thread", "start_ns", "end_ns")
+        """When push/pop ranges were open: process, thread, name, start_ns, end_ns, in row order."""
+        columns = ("process", "thread", "name", "start_ns", "end_ns")
         if "_nvtx" in self.__dict__:
             return self.ranges.filter("push_pop").sort("row").select(columns)
         return self._nvtx_in_passing[0]
@@ -384,13 +384,15 @@ class Trace:
     def _nvtx_in_passing(self) -> tuple[pl.DataFrame, dict[int, int]]:
         """What a pass over the events leaves where ranges are not asked for: their spans, and the ranks."""
         spans, labels = (
-            [pl.DataFrame(schema={"process": ID, "thread": ID, "start_ns": pl.Int64, "end_ns": pl.Int64})],
+            [pl.DataFrame(schema={"process": ID, "thread": ID, "name": ID, "start_ns": pl.Int64, "end_ns": pl.Int64})],
             list[pl.DataFrame](),
         )
         for chunk in tables.nvtx_chunks(self.source, self._ids):
             labels.append(chunk.select("process", "name").unique())
             open_ends = chunk.filter((pl.col("event_type") == PUSH_POP) & pl.col("process").is_not_null())
-            spans.append(open_ends.select("process", "thread", "start_ns", pl.col("end_ns").fill_null(FAR_FUTURE_NS)))
+            spans.append(
+                open_ends.select("process", "thread", "name", "start_ns", pl.col("end_ns").fill_null(FAR_FUTURE_NS))
+            )
         return pl.concat(spans), nvtx.ranks(pl.concat(labels), self.names) if labels else {}
 
     @cached_property

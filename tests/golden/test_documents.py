@@ -67,6 +67,12 @@ def test_a_lossy_capture_is_called_incomplete_as_an_error_and_first(document):
     assert (first["code"], first["level"]) == ("incomplete-capture", "error")
 
 
+def test_ranges_after_the_last_call_of_a_process_that_opened_the_recording_are_a_loss(document):
+    first = document("h200x2_decode_lossy")["warnings"][0]
+    assert (first["code"], first["count"]) == ("incomplete-capture", 2)
+    assert "14 NVTX ranges beginning after the last API call" in first["message"]
+
+
 def test_every_replayed_kernel_of_a_graph_captured_inside_has_a_capture_path(document):
     replayed = one(GRAPH, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE graphNodeId IS NOT NULL")[0]
     by_capture = [r for r in document(GRAPH)["ranges"] if r["via"] == "capture"]
