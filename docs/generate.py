@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -32,7 +33,13 @@ from k25trace.warnings import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "docs" / "reference"
-SCHEMA = REFERENCE / "attribution.schema.json"
+SCHEMAS = {
+    "json.md": "attribution.schema.json",
+    "json-steps.md": "steps.schema.json",
+    "json-collectives.md": "collectives.schema.json",
+    "json-gaps.md": "gaps.schema.json",
+}
+"""Page of a document → its schema."""
 
 SIGNS = {
     "incomplete-capture": (
@@ -90,7 +97,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         REPOSITORY / "README.md": {"output": readme_output},
         REFERENCE / "cli.md": {"commands": commands, "exit-codes": exit_codes},
         REFERENCE / "warnings.md": {"warnings": warnings},
-        REFERENCE / "json.md": {"fields": fields},
+        **{REFERENCE / page: {"fields": partial(fields, REFERENCE / schema)} for page, schema in SCHEMAS.items()},
         REFERENCE / "queries.md": {"queries": queries},
         REFERENCE / "python-api.md": {"api": api},
         REPOSITORY / "docs" / "how-to" / "capture.md": {"presets": presets},
@@ -319,9 +326,9 @@ def presets() -> str:
 # ---- JSON
 
 
-def fields() -> str:
-    """Return a table a kind of row, from the published schema."""
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+def fields(path: Path) -> str:
+    """Return a table a kind of row, from a published schema."""
+    schema = json.loads(path.read_text(encoding="utf-8"))
     lines = ["## The document", "", *_properties(schema)]
     for name, part in schema["$defs"].items():
         if part["type"] == "object":
@@ -349,7 +356,8 @@ def _type(value: dict[str, Any]) -> str:
     if "const" in value:
         return f"`{value['const']}`"
     if "enum" in value:
-        return ", ".join(f"`{choice}`" for choice in value["enum"][:5]) if len(value["enum"]) < 6 else "string"
+        choices = ["null" if choice is None else f"`{choice}`" for choice in value["enum"]]
+        return ", ".join(choices) if len(choices) < 6 else "string"
     types = value["type"] if isinstance(value["type"], list) else [value["type"]]
     if "array" in types:
         inner = value["items"].get("type") or value["items"]["$ref"].rsplit("/", 1)[1].replace("_row", "").replace(

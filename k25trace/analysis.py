@@ -7,17 +7,17 @@ twice.
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from k25trace import health, losses
 from k25trace.accounting import slabs
 from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet, load_rules
-from k25trace.errors import CannotAnswer, UsageError
+from k25trace.empty import no_kernels, why_empty
+from k25trace.errors import UsageError
 from k25trace.ordering import in_time_order
 from k25trace.ownership import owned
-from k25trace.replays import OPAQUE_HINT, Replays, recorded_whole, replays
+from k25trace.replays import Replays, replays
 from k25trace.results import Analysis, Part, combine
 from k25trace.selection import (
     Bounds,
@@ -27,8 +27,8 @@ from k25trace.selection import (
     select_range,
 )
 from k25trace.tally import Classes, Sums, Tally, other_intervals
+from k25trace.templates import Template
 from k25trace.trace import Trace, open_trace
-from k25trace.units import counted
 from k25trace.warnings import ReportWarning, in_order, warn
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def attribute(
     domains: Sequence[str] | None = None,
     rules: RuleSet | None = None,
     ranges: bool = True,
+    template: Template | None = None,
 ) -> Analysis:
     """Attribute and account the kernels of one or more reports.
 
@@ -66,6 +67,8 @@ def attribute(
         Classification rules; None: the default ones.
     ranges
         False leaves ``ranges`` and ``inclusive`` out and streams the kernels: memory does not grow with them.
+    template
+        Names what was captured before the recording began (see `k25trace.learn_template`).
 
     Returns
     -------
@@ -92,10 +95,11 @@ def attribute(
         for trace in traces:
             trace.load()  # once, before anything would stream them
     with_kernels = [trace for trace in traces if trace.survey.height]
-    empty = {trace.report: _why_empty(trace) for trace in traces if not trace.survey.height}
+    empty = {trace.report: why_empty(trace) for trace in traces if not trace.survey.height}
     if not with_kernels:
-        raise _no_kernels(traces, list(empty.values()))
-    parts = [_analyse(trace, bounds, range_glob, domains, rules, ranges=ranges) for trace in with_kernels]
+        raise no_kernels(traces, list(empty.values()))
+    attributions = [Attribution(trace, domains, template) for trace in with_kernels]
+    parts = [_analyse(each, bounds, range_glob, rules, ranges=ranges) for each in attributions]
     for part in parts:
         if part.window.selector == "window" and part.sums.names.height == 0:
             refuse_opaque(part.trace, part.window, part.replays)
@@ -110,54 +114,13 @@ def attribute(
     return found
 
 
-@dataclass(frozen=True)
-class _Reason:
-    """Why a report holds no kernels, and what would mend it."""
-
-    why: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f"{self.why} ({self.hint})"
-
-
-def _why_empty(trace: Trace) -> _Reason:
-    launched = replays(trace).opaque.height
-    if launched:
-        return _Reason(f"all ran inside {recorded_whole(launched)}", OPAQUE_HINT)
-    left_out = trace.unusable_kernels
-    if left_out:
-        return _Reason(
-            f"{counted(left_out, 'kernel')} with impossible times (an end before the start, or outside the capture)",
-            "export the report again; if that changes nothing, capture again",
-        )
-    return _Reason(
-        "none was recorded (no-kernels)",
-        "capture with --trace=cuda,nvtx, the program's workers included, and open the capture range around GPU work",
-    )
-
-
-def _no_kernels(traces: list[Trace], reasons: list[_Reason]) -> CannotAnswer:
-    if len(traces) == 1:
-        return CannotAnswer(f"{traces[0].path}: no CUDA kernels: {reasons[0].why}", reasons[0].hint)
-    each = "; ".join(f"{trace.path}: {reason.why}" for trace, reason in zip(traces, reasons, strict=True))
-    return CannotAnswer(
-        f"no kernels in any of {len(traces)} reports: {each}", "; ".join(dict.fromkeys(r.hint for r in reasons))
-    )
-
-
 def _analyse(
-    trace: Trace,
-    bounds: Bounds | None,
-    range_glob: str | None,
-    domains: Sequence[str] | None,
-    rules: RuleSet,
-    *,
-    ranges: bool,
+    attribution: Attribution, bounds: Bounds | None, range_glob: str | None, rules: RuleSet, *, ranges: bool
 ) -> Part:
+    trace = attribution.trace
     classes = Classes(rules, trace)
     if ranges or range_glob is not None:
-        return _attributed(trace, bounds, range_glob, Attribution(trace, domains), classes, ranges=ranges)
+        return _attributed(bounds, range_glob, attribution, classes, ranges=ranges)
     # The signs of loss come first: what they need for a while is given back before the kernels need as much.
     signs = losses.incomplete_capture(trace)
     found = replays(trace)
@@ -171,7 +134,6 @@ def _analyse(
 
 
 def _attributed(
-    trace: Trace,
     bounds: Bounds | None,
     range_glob: str | None,
     attribution: Attribution,
@@ -180,6 +142,7 @@ def _attributed(
     ranges: bool,
 ) -> Part:
     """Analyse one report whose kernels are in memory, with their launches and ranges."""
+    trace = attribution.trace
     found = replays(trace)
     kernels = trace.kernels
     if range_glob is None:
@@ -204,7 +167,7 @@ def _attributed(
             owning = attribution.kernels.hstack(kernels.select(c for c in kernels.columns if c == "selected"))
             owners = owned(attribution, window.chosen(owning), classes)
         warnings += _admitted(trace, found)
-        return Part(trace, window, found, account.result(), owners, classes, warnings)
+        return Part(trace, window, found, account.result(), owners, classes, warnings, attribution.template_rows)
 
 
 def _signs(trace: Trace) -> list[ReportWarning]:

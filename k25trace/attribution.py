@@ -16,12 +16,19 @@ from k25trace.errors import CannotAnswer
 from k25trace.nesting import NO_STACK, Nesting, nest
 from k25trace.packing import Packing
 from k25trace.replays import capture_in_progress
+from k25trace.templates import Template
+from k25trace.templating import Templated, apply, template_rows
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID, Interner, integers
 from k25trace.trace.keys import with_key
 
 ROOT = 0
 """The path of a kernel launched under no range."""
+
+VIAS = ("launch", "capture", "template")
+"""What a path rests on besides the launch, indexed by the column ``via``."""
+
+_LAUNCH, _CAPTURE, _TEMPLATE = range(len(VIAS))
 
 _LONGEST_CHAIN = 32
 """Generations of cloning that are followed from a graph node back to its original; a cycle ends here too."""
@@ -49,6 +56,9 @@ class Attribution:
     domains
         Only ranges of these NVTX domains; None: of every domain but NCCL's, whose ranges annotate the user's
         and never own a kernel.
+    template
+        Gives the kernels of graphs that were captured before the recording the paths of a learned graph, where one is
+        alike.
 
     Methods
     -------
@@ -65,9 +75,10 @@ class Attribution:
         The report has no range of the domains asked for.
     """
 
-    def __init__(self, trace: Trace, domains: Sequence[str] | None = None) -> None:
+    def __init__(self, trace: Trace, domains: Sequence[str] | None = None, template: Template | None = None) -> None:
         self.trace = trace
         self.domains = domains
+        self.template = template
         self._paths: Interner[tuple[int, int, int]] = Interner()  # (parent path, name, domain)
         self._paths.id((ROOT, -1, -1))
 
@@ -103,16 +114,32 @@ class Attribution:
 
         Of several calls with one correlation id the launch call is meant, else the earliest.
         """
+        calls = self._one_call_a_key("thread", pl.col("start_ns").alias("at_ns"))
+        stack = self.nesting.at(calls).cast(pl.Int32).alias("stack")
+        return calls.select("key", "thread", pl.col("at_ns").alias("launch_ns"), stack)
+
+    def _one_call_a_key(self, *columns: str | pl.Expr) -> pl.DataFrame:
+        """Return key and columns of one call per (process, correlation), ordered by key."""
         calls = with_key(self.trace.launches.filter(pl.col("correlation").is_not_null()))
-        calls = calls.select("key", "thread", pl.col("start_ns").alias("at_ns"), "name")
+        calls = calls.select("key", *columns, pl.col("start_ns").alias("began"), "name")
         if not calls["key"].is_sorted():
             calls = calls.sort("key")
         if (calls["key"] == calls["key"].shift(1)).any():
             launching = self.trace.calls("kernel_launch", "graph_launch")["name"].unique()
-            calls = calls.sort("key", ~pl.col("name").is_in(launching.to_list()), "at_ns", maintain_order=True)
+            calls = calls.sort("key", ~pl.col("name").is_in(launching.to_list()), "began", maintain_order=True)
             calls = calls.unique("key", keep="first", maintain_order=True)
-        stack = self.nesting.at(calls).cast(pl.Int32).alias("stack")
-        return calls.select("key", "thread", pl.col("at_ns").alias("launch_ns"), stack)
+        return calls.drop("began", "name")
+
+    def launch_ends(self, operations: pl.DataFrame) -> pl.Series:
+        """Return when the launch call of each operation (process, correlation) returned; null without a launch."""
+        ends = self._one_call_a_key("end_ns")
+        keys = with_key(operations.select("process", "correlation")).select("key")
+        found = keys.join(ends, on="key", how="left", maintain_order="left")["end_ns"]
+        return found.alias("launch_end_ns")
+
+    def placed(self, operations: pl.DataFrame) -> pl.DataFrame:
+        """Return operations (process, correlation, graph_node) with their paths: the columns that `kernels` adds."""
+        return self._with_paths(self._with_launches(operations))
 
     @cached_property
     def kernels(self) -> pl.DataFrame:
@@ -123,14 +150,15 @@ class Attribution:
         pl.DataFrame
             The columns of `Trace.kernels` and: thread, launch_ns (null without a launch) ·
             stack Int32 (node of `nesting` at the launch) · captured Int32 (index into `captures`; null for an
-            eager kernel) · path UInt32 (see `owner`) · via_capture Boolean.
+            eager kernel) · path UInt32 (see `owner`) · via UInt8 (index into `VIAS`) · and with a template
+            templated Int32 (index into the paths of `templated`; null for kernels without one).
         """
-        return self._with_paths(self._with_launches(self.trace.kernels))
+        return self.placed(self.trace.kernels)
 
     @cached_property
     def copies(self) -> pl.DataFrame:
         """Every copy and set with its path: the columns of `Trace.copies` and those that `kernels` adds."""
-        return self._with_paths(self._with_launches(self.trace.copies))
+        return self.placed(self.trace.copies)
 
     def _with_launches(self, operations: pl.DataFrame) -> pl.DataFrame:
         # By binary search in ordered keys, slice by slice: a hash table of all calls would be the largest thing here.
@@ -155,9 +183,10 @@ class Attribution:
     def _with_paths(self, operations: pl.DataFrame) -> pl.DataFrame:
         launch_path = of_nodes(self._node_paths, operations["stack"]).fill_null(ROOT).alias("launch_path")
         if operations["graph_node"].null_count() == operations.height:
-            nothing = pl.repeat(None, operations.height, dtype=pl.Int32, eager=True).alias("captured")
-            eager = pl.repeat(value=False, n=operations.height, eager=True).alias("via_capture")
-            return operations.hstack([nothing, launch_path.alias("path"), eager])
+            nothing = pl.repeat(None, operations.height, dtype=pl.Int32, eager=True)
+            eager = pl.repeat(_LAUNCH, operations.height, dtype=pl.UInt8, eager=True).alias("via")
+            more = [] if self.template is None else [nothing.alias("templated")]
+            return operations.hstack([nothing.alias("captured"), launch_path.alias("path"), eager, *more])
         captured = self._captured_in(operations)
         case = pl.DataFrame([launch_path, self._shared(operations).alias("shared"), captured])
         packing = Packing.of([case], case.columns)
@@ -167,7 +196,55 @@ class Attribution:
         extended = pl.DataFrame([distinct, paths])
         found = packed.to_frame().join(extended, on="case", how="left", maintain_order="left")["path"]
         path = found.fill_null(launch_path).alias("path")
-        return operations.hstack([captured, path, (path != launch_path).alias("via_capture")])
+        via = (path != launch_path).cast(pl.UInt8).alias("via")
+        if self.template is None:
+            return operations.hstack([captured, path, via])
+        return operations.hstack([captured, *self._with_template(operations, launch_path, path, via)])
+
+    def _with_template(
+        self, operations: pl.DataFrame, launch_path: pl.Series, path: pl.Series, via: pl.Series
+    ) -> list[pl.Series]:
+        """Return path, via and templated of operations, the template's paths among them."""
+        nodes = operations.select("process", pl.col("graph_node").alias("node"))
+        found = nodes.join(self.templated.nodes, on=nodes.columns, how="left", maintain_order="left")["templated"]
+        case = pl.DataFrame([launch_path.alias("launch_path"), found])
+        distinct = case.drop_nulls().unique()
+        paths = pl.Series("learned", [self._learned(*row) for row in distinct.iter_rows()], dtype=ID)
+        learned = case.join(distinct.with_columns(paths), on=case.columns, how="left", maintain_order="left")["learned"]
+        taught = (learned != launch_path).fill_null(value=False)
+        return [path.zip_with(~taught, learned), via.set(taught, _TEMPLATE), found]
+
+    def _learned(self, launch_path: int, templated: int) -> int:
+        """Return launch path + a learned capture path."""
+        path = launch_path
+        for name, domain in self.templated.paths[templated]:
+            path = self._paths.id((path, self.trace.name_id(name), self.trace.name_id(domain)))
+        return path
+
+    @cached_property
+    def templated(self) -> Templated:
+        """What the template says of the graphs that were captured before the recording began."""
+        if self.template is None:
+            raise AssertionError("there is no template")
+        return apply(self.without_capture, self.trace.names, self.template, self.domains)
+
+    @property
+    def template_rows(self) -> pl.DataFrame | None:
+        """How the graphs of the report go with the template; None without one.
+
+        report, process (operating system id), kernel_count, replay_count, graph, score, applied: see `Templated`.
+        """
+        if self.template is None:
+            return None
+        pids = pl.Series([process.pid for process in self.trace.processes], dtype=pl.Int64)
+        return template_rows(self.trace.report, pids, self.templated)
+
+    @cached_property
+    def without_capture(self) -> pl.DataFrame:
+        """Replayed kernels whose capture was not recorded: process, correlation, graph_node, name, start_ns."""
+        replayed = self.trace.kernels.select("process", "correlation", "graph_node", "name", "start_ns")
+        known = self._captured_nodes.filter(~pl.col("late")).select("process", pl.col("node").alias("graph_node"))
+        return replayed.drop_nulls("graph_node").join(known, on=["process", "graph_node"], how="anti")
 
     def _captured_in(self, operations: pl.DataFrame) -> pl.Series:
         """Return where the graph node of each operation was captured: index into `captures`, null for none."""
@@ -196,10 +273,12 @@ class Attribution:
 
     @cached_property
     def uncaptured(self) -> int:
-        """Kernels replayed from a graph that was captured before the recording began: no capture path is known."""
-        replayed = self.trace.kernels.select("process", pl.col("graph_node").alias("node")).drop_nulls("node")
-        known = self._captured_nodes.filter(~pl.col("late"))
-        return replayed.join(known, on=["process", "node"], how="anti").height
+        """Kernels replayed from a graph that was captured before the recording began, and no template says in what."""
+        unknown = self.without_capture
+        if self.template is not None:
+            told = self.templated.nodes.select("process", pl.col("node").alias("graph_node"))
+            unknown = unknown.join(told, on=["process", "graph_node"], how="anti")
+        return unknown.height
 
     # ---- inclusive figures, by launch alone
 

@@ -46,6 +46,10 @@ class BadRules(K25TraceError):
     """A file of classification rules that breaks its own grammar or its own examples (exit 1)."""
 
 
+class BadTemplate(K25TraceError):
+    """A graph template that cannot be read, or is none (exit 1)."""
+
+
 class BudgetExceeded(K25TraceError):
     """A budget or gate that the user set was exceeded (exit 4)."""
 

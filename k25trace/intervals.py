@@ -214,6 +214,42 @@ def subtract(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) ->
     return _where(left, right, by, both=False)
 
 
+def covered(asked: pl.DataFrame, cover: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
+    """Return how much of each interval a cover covers.
+
+    Parameters
+    ----------
+    asked
+        Interval frame in any order; its intervals may overlap each other.
+    cover
+        Disjoint intervals: what `union` returns for the same ``by``.
+
+    Returns
+    -------
+    pl.Series
+        Int64 nanoseconds, aligned with ``asked``.
+
+    Examples
+    --------
+    >>> cover = pl.DataFrame({"start_ns": [0, 10], "end_ns": [5, 20]})
+    >>> covered(pl.DataFrame({"start_ns": [2, 4], "end_ns": [12, 4]}), cover).to_list()
+    [5, 0]
+    """
+    span = pl.col("end_ns") - pl.col("start_ns")
+    steps = cover.sort("start_ns").with_columns((span.cum_sum().over(by) if by else span.cum_sum()).alias("until"))
+    steps = steps.select(*by, pl.col("start_ns").alias("at"), pl.col("end_ns").alias("edge"), "until")
+
+    def before(instant: str) -> pl.Series:
+        """Return how much is covered before an instant of each interval."""
+        places = asked.select(*by, pl.col(instant).alias("at")).with_row_index("place").sort("at")
+        found = places.join_asof(steps, on="at", by=list(by) or None, check_sortedness=False).sort("place")
+        # Of the last interval that began, what lies after the instant is not covered yet.
+        rest = (pl.col("edge") - pl.col("at")).clip(lower_bound=0)
+        return found.select((pl.col("until") - rest).fill_null(0))["until"]
+
+    return (before("end_ns") - before("start_ns")).alias("covered_ns")
+
+
 def _where(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], *, both: bool) -> pl.DataFrame:
     columns = [*by, "start_ns", "end_ns"]
     parts = [frame.select(*columns, pl.lit(i).alias("bit")) for i, frame in enumerate((left, right))]

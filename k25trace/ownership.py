@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from k25trace.attribution import Attribution
+from k25trace.attribution import VIAS, Attribution
 from k25trace.intervals import union
 from k25trace.ordering import SLAB_ROWS
 from k25trace.tally import LANE_BITS, Classes, lane, unpacked
@@ -25,8 +25,8 @@ def owned(attribution: Attribution, kernels: pl.DataFrame, classes: Classes) -> 
         .agg(totals)
         .with_columns(
             *unpacked("lane", "gpu", "process", "category"),
-            (pl.col("owner") // 2).cast(ID).alias("path"),
-            (pl.col("owner") % 2 == 1).alias("via_capture"),
+            (pl.col("owner") // len(VIAS)).cast(ID).alias("path"),
+            (pl.col("owner") % len(VIAS)).cast(ID).alias("via"),
         )
         .with_columns(pl.col("process").replace(_NO_PROCESS, None))
     )
@@ -36,11 +36,12 @@ def owned(attribution: Attribution, kernels: pl.DataFrame, classes: Classes) -> 
         schema={"path": ID, "names": pl.List(pl.String), "domain": pl.String},
         orient="row",
     )
-    push_pop = by_path.join(table, on="path", how="left").select(
+    named = by_path.join(table, on="path", how="left")
+    push_pop = named.select(
         "gpu",
         "process",
         pl.lit(PUSH_POP).alias("kind"),
-        pl.when("via_capture").then(pl.lit("capture")).otherwise(pl.lit("launch")).alias("via"),
+        pl.Series("via", VIAS).gather(named["via"]).alias("via"),
         pl.col("names").alias("path"),
         "domain",
         "category",
@@ -57,7 +58,7 @@ def _by_owner(kernels: pl.DataFrame, classes: Classes) -> pl.DataFrame:
         # A kernel without a process is of a process that no other kernel is of.
         pl.col("process").fill_null(_NO_PROCESS),
     )
-    owner = pl.col("path").cast(pl.Int64) * 2 + pl.col("via_capture")
+    owner = pl.col("path").cast(pl.Int64) * len(VIAS) + pl.col("via")
     return classed.group_by(lane("gpu", "process", "category"), owner.alias("owner")).agg(
         pl.len().cast(pl.Int64).alias("kernel_count"),
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("kernel_ns"),

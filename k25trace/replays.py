@@ -29,9 +29,9 @@ class Replays:
     visible
         gpu, first_ns, last_ns: launches whose operations are recorded, on the first GPU they ran on.
     opaque
-        gpu, start_ns, end_ns, bounded: the others, and when they ran or may have run; ``bounded`` is false where
-        nothing recorded says that one had ended (``end_ns`` is in the far future). ``gpu`` is null where nothing
-        tells which device their process used.
+        gpu, start_ns, end_ns, bounded, process, correlation: the others, and when they ran or may have run;
+        ``bounded`` is false where nothing recorded says that one had ended (``end_ns`` is in the far future).
+        ``gpu`` is null where nothing tells which device their process used.
     """
 
     visible: pl.DataFrame
@@ -42,7 +42,7 @@ def replays(trace: Trace) -> Replays:
     """Return the graph launches of a report."""
     visible = trace.replays.sort("gpu").unique(_KEY, keep="first", maintain_order=True)
     recorded = trace.graph_traces.join(visible, on=_KEY, how="anti")
-    intervals = recorded.select("gpu", "start_ns", "end_ns", pl.lit(value=True).alias("bounded"))
+    intervals = recorded.select("gpu", "start_ns", "end_ns", pl.lit(value=True).alias("bounded"), *_KEY)
     bare = (
         trace.graph_calls.join(visible, on=_KEY, how="anti")
         .join(recorded, on=_KEY, how="anti")
@@ -59,7 +59,9 @@ def replays(trace: Trace) -> Replays:
         )
         unseen = placed.join(trace.unusable, on=_KEY, how="anti")
         # A report with graph-level rows says when replays ran; a launch without one ran at no time it knows of.
-        nowhere = unseen.select("gpu", start_ns="end_ns", end_ns="end_ns", bounded=pl.lit(value=False))
+        nowhere = unseen.select(
+            "gpu", pl.col("end_ns").alias("start_ns"), "end_ns", pl.lit(value=False).alias("bounded"), *_KEY
+        )
         intervals = pl.concat([intervals, nowhere if trace.has_graph_traces else _may_run(trace, unseen)])
     return Replays(pl.concat(shown), intervals)
 
@@ -105,6 +107,7 @@ def _may_run(trace: Trace, bare: pl.DataFrame) -> pl.DataFrame:
         pl.col("at_ns").alias("start_ns"),
         end.fill_null(FAR_FUTURE_NS).alias("end_ns"),
         end.is_not_null().alias("bounded"),
+        *_KEY,
     )
 
 

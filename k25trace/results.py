@@ -1,5 +1,6 @@
 """The results of an analysis as frames, put together from what each report adds up to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -57,6 +58,9 @@ class Analysis:
         Over all GPUs: name, category, family, rule, kernel_count, kernel_ns, mean_ns, max_ns.
     warnings
         Worst first.
+    templates
+        How graphs that were captured before the recording go with the template: report, process, kernel_count (of a
+        replay), replay_count, graph (index of the learned one), score (0 to 1), applied. None without a template.
     """
 
     reports: pl.DataFrame
@@ -70,6 +74,7 @@ class Analysis:
     inclusive: pl.DataFrame | None
     kernels: pl.DataFrame
     warnings: list[ReportWarning] = field(default_factory=list[ReportWarning])
+    templates: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Part:
     ranges: pl.DataFrame | None
     classes: Classes
     warnings: list[ReportWarning]
+    templates: pl.DataFrame | None = None
 
 
 def combine(parts: list[Part], traces: list[Trace], *, ranges: bool) -> Analysis:
@@ -105,7 +111,14 @@ def combine(parts: list[Part], traces: list[Trace], *, ranges: bool) -> Analysis
         inclusive=_inclusive(owned) if owned is not None else None,
         kernels=_kernel_rows(names),
         warnings=[w for part in parts for w in _said_of(part, several=len(traces) > 1)] + _unclassified(names),
+        templates=together([part.templates for part in parts]),
     )
+
+
+def together(frames: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
+    """Return frames of several reports as one; None where none has any."""
+    present = [frame for frame in frames if frame is not None]
+    return pl.concat(present) if present else None
 
 
 def _said_of(part: Part, *, several: bool) -> list[ReportWarning]:

@@ -15,8 +15,9 @@ from k25trace.errors import CannotAnswer, UsageError
 from k25trace.intervals import clip, union
 from k25trace.quoting import shortened
 from k25trace.replays import OPAQUE_HINT, Replays, recorded_whole
+from k25trace.templates import Path_
 from k25trace.trace import Trace
-from k25trace.trace.interning import integers
+from k25trace.trace.interning import ID, Interner, integers
 from k25trace.units import parse_ns
 
 _PRESENT_SHOWN = 8
@@ -198,7 +199,8 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
 def _name_matcher(attribution: Attribution, glob: str) -> Callable[[pl.DataFrame], pl.Series]:
     """Return a function that says which ranges of a frame match; raise if none of the report does."""
     names = attribution.trace.names
-    present = integers(attribution.owning["name"].unique())
+    learned = {name for path in _learned_paths(attribution) for name, _ in path}
+    present = sorted({*integers(attribution.owning["name"].unique()), *map(attribution.trace.name_id, learned)})
     matching = [name for name in present if fnmatchcase(names[name], glob)]
     if not matching:
         every = sorted({shortened(" ".join(names[name].split()), 40) for name in present})
@@ -237,6 +239,18 @@ def _inside(
             "end_ns",
         ),
     ]
+    if attribution.template is not None:
+        by_path = _learned_members(_learned_paths(attribution), matches, attribution)
+        selected |= operations["templated"].is_in(by_path["group"].unique().to_list()).fill_null(value=False)
+        taught = operations.group_by("gpu", pl.col("templated").alias("group"), "process", "correlation").agg(spanned)
+        instances.append(
+            taught.join(by_path, on="group").select(
+                "gpu",
+                pl.format("learned {} replay {} of {}", "member", "correlation", "process").alias("instance"),
+                "start_ns",
+                "end_ns",
+            )
+        )
     across = attribution.owning.filter(~pl.col("push_pop")).pipe(lambda frame: frame.filter(matches(frame)))
     for row, process, start, end in across.select("row", "process", "start_ns", "end_ns").iter_rows():
         launch = operations["launch_ns"]
@@ -245,6 +259,21 @@ def _inside(
         mine = operations.filter(open_then).group_by("gpu").agg(spanned)
         instances.append(mine.select("gpu", pl.lit(f"row {row}").alias("instance"), "start_ns", "end_ns"))
     return selected, pl.concat(instances)
+
+
+def _learned_paths(attribution: Attribution) -> list[Path_]:
+    return [] if attribution.template is None else attribution.templated.paths
+
+
+def _learned_members(
+    paths: Sequence[Path_], matches: Callable[[pl.DataFrame], pl.Series], attribution: Attribution
+) -> pl.DataFrame:
+    """Return the matching ranges of each learned path: group (the path), member (a path from its first range on)."""
+    ranges: Interner[Path_] = Interner()
+    members = [[ranges.id(path[: depth + 1]) for depth in range(len(path))] for path in paths]
+    names = [attribution.trace.name_id(path[-1][0]) for path in ranges.values]
+    is_match = matches(pl.DataFrame({"name": names}, schema={"name": ID}))
+    return _members(pl.Series(range(len(paths)), dtype=pl.Int32), members, is_match)
 
 
 def _members(groups: pl.Series, members: Sequence[Sequence[int]], is_match: pl.Series) -> pl.DataFrame:

@@ -216,6 +216,10 @@ TABLES: dict[str, dict[str, str]] = {
         " uint64Value INTEGER, int64Value INTEGER, doubleValue REAL, uint32Value INTEGER, int32Value INTEGER,"
         " floatValue REAL, jsonTextId INTEGER, jsonText TEXT"
     ),
+    "PROFILER_OVERHEAD": _columns(
+        "start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, correlationId INTEGER,"
+        " nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL"
+    ),
     "CUDA_GRAPH_EVENTS": _columns(_NODE),
     "CUDA_GRAPH_NODE_EVENTS": _columns(_NODE),
     "DIAGNOSTIC_EVENT": _columns(
@@ -623,6 +627,17 @@ class TraceBuilder:
             endGlobalTid=None if end is None else self.gtid(pid, end_tid),
             rangeId=len(self.rows.get(NVTX, ())),
             **options,
+        )
+
+    def overhead(self, start: int, end: int, *, pid: int = DEFAULT_PID, name: str = "CUPTI: Buffer flush") -> None:
+        """Add overhead that the profiler recorded of its own, on a thread of its own."""
+        self.add(
+            "PROFILER_OVERHEAD",
+            start=start,
+            end=end,
+            globalTid=self.gtid(pid, pid + 9),
+            nameId=self.string(name),
+            returnValue=0,
         )
 
     def mark(self, name: str, at: int, **options: Any) -> None:

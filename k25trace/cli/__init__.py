@@ -8,7 +8,20 @@ from typing import NoReturn
 import typer
 
 from k25trace import __version__
-from k25trace.cli import attribute, capture, doctor, export, query, rules, scrub, streams
+from k25trace.cli import (
+    attribute,
+    capture,
+    collectives,
+    doctor,
+    export,
+    gaps,
+    query,
+    rules,
+    scrub,
+    steps,
+    streams,
+    template,
+)
 from k25trace.errors import K25TraceError, UsageError
 from k25trace.paths import path_text
 from k25trace.report.text import printable
@@ -21,6 +34,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("attribute")(attribute.attribute)
+app.command("steps")(steps.steps)
+app.command("collectives")(collectives.collectives)
+app.command("gaps")(gaps.gaps)
 app.command("query", cls=query.QueryCommand, context_settings=query.CONTEXT)(query.query)
 # What follows the program's name is the program's.
 app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
@@ -28,6 +44,7 @@ app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.command("scrub")(scrub.scrub)
 app.add_typer(rules.app, name="rules")
+app.add_typer(template.app, name="template")
 
 
 def _version(value: bool) -> None:

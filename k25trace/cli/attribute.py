@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, Output, Reports, Rules
+from k25trace.cli.options import Force, Output, Reports, Rules, Template
 from k25trace.cli.progress import working
 from k25trace.report.choices import ROWS_SHOWN, By, Format, Request
 
@@ -56,6 +56,7 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
         ),
     ] = None,
     rules: Rules = None,
+    template: Template = None,
     max_unclassified: Annotated[
         str | None,
         typer.Option(metavar="SHARE", help="Exit 4 if more kernel time than that is unclassified, such as 2%."),
@@ -75,6 +76,7 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
     from k25trace.report.files import check_free
     from k25trace.report.output import check_unclassified, write
     from k25trace.report.text import printable
+    from k25trace.templates import read_template
     from k25trace.units import parse_share
 
     most = None if max_unclassified is None else parse_share(max_unclassified, "--max-unclassified")
@@ -83,16 +85,18 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
         range_glob, tuple(domain or ()), tuple(map(str, rules or ())), save is not None,
     )  # fmt: skip
     ruleset = load_rules(rules or [])
+    learned = None if template is None else read_template(template)
+    read = [*reports, *(rules or []), *filter(None, [template])]
     for target, others in (
-        (output, [*reports, *(rules or []), *filter(None, [save])]),
-        (save, [*reports, *(rules or [])]),
+        (output, [*read, *filter(None, [save])]),
+        (save, read),
     ):
         if target is not None:
             check_free(target, force=force, never=others, streams=target is output)
     with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
         analysis = analyse(
             list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset,
-            ranges=request.needs_ranges or request.save,
+            ranges=request.needs_ranges or request.save or learned is not None, template=learned,
         )  # fmt: skip
     write(analysis, request, output, save, force=force)
     check_unclassified(analysis, most)

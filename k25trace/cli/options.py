@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from k25trace.errors import UsageError
+from k25trace.report.choices import Format
 
 Reports = Annotated[
     list[Path],
@@ -37,6 +38,53 @@ NsysPath = Annotated[
         metavar="PATH",
         help="The nsys to use. Default: that of K25TRACE_NSYS, else the first on PATH.",
     ),
+]
+OutputFormat = Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="A:B",
+        help="Only that part of the report's clock, such as 1.2s:1.5s; one side may be empty.",
+    ),
+]
+RangeGlob = Annotated[
+    str | None,
+    typer.Option(
+        "--range",
+        metavar="GLOB",
+        help="Only kernels launched or captured inside ranges of that name, in the time they project onto each GPU",
+    ),
+]
+Domain = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--domain",
+        metavar="NAME",
+        help="Only ranges of that NVTX domain own kernels; repeatable. Default: all but NCCL's.",
+    ),
+]
+Step = Annotated[
+    str | None,
+    typer.Option(
+        "--step",
+        metavar="GLOB",
+        help="Names of the ranges that are steps. Default: the most regular of the outermost ranges that repeat, else"
+        " cycles of graph launches, else of kernels.",
+    ),
+]
+Template = Annotated[
+    Path | None,
+    typer.Option(
+        "--template",
+        metavar="FILE",
+        help="What `k25trace template learn` wrote: names the kernels of graphs captured before the recording began.",
+    ),
+]
+PerGpu = Annotated[bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", help="Rows shown of long tables; 0: all.")]
+Header = Annotated[
+    bool, typer.Option("--header/--no-header", help="With --format csv: the # lines that say what it is about.")
 ]
 
 

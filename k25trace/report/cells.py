@@ -96,3 +96,34 @@ def cells(
         for row in frame.select(shown).iter_rows()
     ]
     return columns, texts
+
+
+def text_column(heading: str, goes: int | None = None) -> Column:
+    """Return a column of names."""
+    return Column(heading, _name, right=False, goes=goes)
+
+
+def path_column(heading: str) -> Column:
+    """Return a column of paths: lists of range names."""
+    return Column(heading, _path, right=False)
+
+
+def time_column(heading: str, goes: int | None = None) -> Column:
+    """Return a column of nanoseconds."""
+    return Column(heading, _TIME, goes=goes)
+
+
+def count_column(heading: str, goes: int | None = None) -> Column:
+    """Return a column of counts."""
+    return Column(heading, _COUNT, goes=goes)
+
+
+def share_column(heading: str) -> Column:
+    """Return a column of shares."""
+    return Column(heading, _SHARE)
+
+
+def texts(frame: pl.DataFrame, columns: dict[str, Column]) -> tuple[list[Column], list[list[str]]]:
+    """Return the headings and the texts of chosen columns, in the order in which they are chosen."""
+    rows = frame.select(list(columns)).iter_rows()
+    return list(columns.values()), [[c.text(v) for c, v in zip(columns.values(), row, strict=True)] for row in rows]

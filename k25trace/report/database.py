@@ -56,6 +56,7 @@ def write(analysis: Analysis, path: Path) -> None:
             "ranges",
             "inclusive",
             "kernels",
+            "templates",
         ):
             frame: pl.DataFrame | None = getattr(analysis, name)
             if frame is not None:

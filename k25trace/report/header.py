@@ -7,7 +7,8 @@ import polars as pl
 from k25trace.report.choices import By, Request
 from k25trace.report.text import printable
 from k25trace.results import Analysis
-from k25trace.units import counted, format_ns
+from k25trace.templates import LEAST_SCORE
+from k25trace.units import counted, format_ns, format_share
 
 _SELECTORS = {"kernels": "first kernel to last", "window": "--window"}
 
@@ -21,10 +22,29 @@ def facts(analysis: Analysis, request: Request) -> list[tuple[str, str]]:
     found += [(_numbered("window", row, several), _window(row, gpus)) for row in analysis.windows.iter_rows(named=True)]
     found.append(("GPUs", ", ".join(gpus["gpu"]) + (f" ({printable(', '.join(names), 80)})" if names else "")))
     found += _chosen(request)
+    found += of_templates(analysis.templates)
     found += _denominators(gpus, per_gpu=request.per_gpu)
     if gpus["exposed_is_upper_bound"].any():
         found.append(("exposed", "an upper bound: kernels inside opaque graph replays may hide communication"))
     return found
+
+
+def of_templates(rows: pl.DataFrame | None) -> list[tuple[str, str]]:
+    """Return how graphs go with a template, from the frame that every result with one has."""
+    if rows is None:
+        return []
+    applied, alone = rows.filter("applied"), rows.filter(~pl.col("applied"))
+    if rows.height == 0:
+        return [("template", "nothing to apply it to: no graph was captured before the recording began")]
+    found: list[str] = []
+    if applied.height:
+        least = format_share(float(applied["score"].to_frame().min().item()))
+        found.append(f"{counted(applied.height, 'graph')} named, alike to at least {least}")
+    if alone.height:
+        found.append(
+            f"{counted(alone.height, 'graph')} left without names, alike to less than {format_share(LEAST_SCORE)}"
+        )
+    return [("template", "; ".join(found))]
 
 
 def _chosen(request: Request) -> list[tuple[str, str]]:

@@ -37,6 +37,8 @@ def tables(analysis: Analysis) -> Document:
         document["ranges"] = analysis.ranges
     if analysis.inclusive is not None:
         document["inclusive"] = analysis.inclusive
+    if analysis.templates is not None:
+        document["templates"] = analysis.templates
     kernels = analysis.kernels.select(pl.lit(ALL_GPUS).alias("gpu"), pl.all())
     return document | {"kernels": kernels, "warnings": [warning_row(w) for w in analysis.warnings]}
 

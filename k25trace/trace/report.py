@@ -82,6 +82,10 @@ class Trace:
         """Texts of the ``name`` columns, decoded with replacement."""
         return self._ids.names.values
 
+    def name_id(self, text: str) -> int:
+        """Return the index of a text in `names`, where it is put if it is not there."""
+        return self._ids.names.id(text)
+
     @property
     def threads(self) -> list[int]:
         """GlobalTids of the ``thread`` columns."""
@@ -98,6 +102,11 @@ class Trace:
     def duration_ns(self) -> int | None:
         """Length of the capture, or None where the report does not say."""
         return tables.duration_ns(self.source)
+
+    @cached_property
+    def session_start_ns(self) -> int | None:
+        """When the report's clock was 0, in UTC since 1970, or None where the report does not say."""
+        return tables.session_start_ns(self.source)
 
     def load(self) -> None:
         """Read kernels, API calls and ranges, the large tables side by side; frames load one by one without it."""
@@ -165,6 +174,11 @@ class Trace:
         distinct = integers(self.launches["name"].unique().drop_nulls())
         wanted = [name for name in distinct if tables.api_kind(self.names[name]) in kinds]
         return self.launches.filter(pl.col("name").is_in(wanted))
+
+    @cached_property
+    def profiler_overhead(self) -> pl.DataFrame:
+        """When the profiler itself held threads up: process, start_ns, end_ns."""
+        return tables.profiler_overhead(self.source, self._ids)
 
     @cached_property
     def graph_nodes(self) -> pl.DataFrame:

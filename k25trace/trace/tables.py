@@ -22,6 +22,8 @@ from k25trace.nsystables import (
     MEMCPY_TABLE,
     MEMSET_TABLE,
     NVTX_TABLE,
+    OVERHEAD_TABLE,
+    START_TABLE,
 )
 from k25trace.trace.interning import ID, Codes, Interner
 from k25trace.trace.source import FOREIGN_TABLE, Col, Only, Source, ahead, decode, read
@@ -51,6 +53,8 @@ API_KINDS: dict[str, re.Pattern[str]] = {
     "begin_capture": re.compile(r"(cuda|cu)StreamBeginCapture"),
     "end_capture": re.compile(r"(cuda|cu)StreamEndCapture"),
     "synchronize": re.compile(r"cuda(Device|Stream|Thread)Synchronize|cu(Ctx|Stream)Synchronize"),
+    "synchronize_event": re.compile(r"(cuda|cu)EventSynchronize"),
+    "blocking_copy": re.compile(r"(cuda|cu)Memcpy(?!\w*Async)"),
 }
 """What an API call is, by the beginning of its name; the first that fits. Everything else is ``other``."""
 
@@ -277,6 +281,18 @@ def duration_ns(source: Source) -> int | None:
     """Return the length of the capture, or None if the export does not say."""
     longest = read(source, DETAILS_TABLE, [Col("duration")])["duration"].max()
     return longest if isinstance(longest, int) and longest > 0 else None
+
+
+def profiler_overhead(source: Source, ids: Ids) -> pl.DataFrame:
+    """Return when the profiler itself held threads up, as it recorded it: process, start_ns, end_ns."""
+    frame = read(source, OVERHEAD_TABLE, [Col("start"), Col("end"), Col("globalTid")])
+    return frame.select(ids.process.of(frame["globalTid"]).alias("process"), *_CHUNK_TIME).drop_nulls()
+
+
+def session_start_ns(source: Source) -> int | None:
+    """Return when the session started (UTC), or None if the export does not say."""
+    start = read(source, START_TABLE, [Col("utcEpochNs")])["utcEpochNs"].min()
+    return start if isinstance(start, int) else None
 
 
 def export_facts(source: Source) -> dict[str, str]:

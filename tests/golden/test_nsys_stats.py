@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from nsys_says import LOSSY, WHOLE, Rows, path, pid, table, thread
 
-from k25trace.attribution import Attribution
+from k25trace.attribution import VIAS, Attribution
 from k25trace.trace import open_trace
 
 
@@ -138,8 +138,8 @@ def test_every_kernel_has_the_path_found_by_hand(trace):
     report = open_trace(path(trace))
     attribution = Attribution(report)
     found = Counter()
-    columns = ["process", "start_ns", "path", "via_capture"]
-    for process, start, number, via_capture in attribution.kernels.select(columns).iter_rows():
+    columns = ["process", "start_ns", "path", "via"]
+    for process, start, number, via in attribution.kernels.select(columns).iter_rows():
         owner = attribution.owner(number)
-        found[report.processes[process].pid, start, owner and owner.names, via_capture] += 1
+        found[report.processes[process].pid, start, owner and owner.names, VIAS[via] == "capture"] += 1
     assert found == by_hand
