@@ -18,22 +18,27 @@ _NAME_CHARACTERS = 28
 
 def answer(found: Gaps, *, top: int | None = 25) -> Answer:
     """Return what ``k25trace gaps`` says; ``top``: rows shown of long tables (None: all)."""
-    return Answer(_facts(found), found.warnings, _sections(found, top), found.gaps, document(found))
+    return Answer(_facts(found), found.warnings, _sections(found, top), found.gaps, tables(found))
 
 
 def document(found: Gaps) -> Document:
     """Return the JSON document without its warnings."""
+    return {key: rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows for key, rows in tables(found).items()}
+
+
+def tables(found: Gaps) -> Document:
+    """Return `document` with its rows as frames, which are written many times faster than dicts."""
     made: Document = {
         "schema": SCHEMA,
-        "reports": found.reports.to_dicts(),
+        "reports": found.reports,
         "min_ns": found.min_ns,
-        "gpus": found.gpus.to_dicts(),
-        "gaps": found.gaps.to_dicts(),
-        "summary": found.summary.to_dicts(),
-        "steps": found.steps.to_dicts(),
-        "histogram": found.histogram.to_dicts(),
+        "gpus": found.gpus,
+        "gaps": found.gaps,
+        "summary": found.summary,
+        "steps": found.steps,
+        "histogram": found.histogram,
     }
-    return made if found.templates is None else made | {"templates": found.templates.to_dicts()}
+    return made if found.templates is None else made | {"templates": found.templates}
 
 
 def _facts(found: Gaps) -> list[tuple[str, str]]:
