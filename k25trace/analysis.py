@@ -7,14 +7,16 @@ twice.
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from k25trace import health, losses
-from k25trace.accounting import slabs
+from k25trace.accounting import OPAQUE, slabs
 from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet, load_rules
 from k25trace.empty import no_kernels, why_empty
 from k25trace.errors import UsageError
+from k25trace.estimates import estimated
 from k25trace.ordering import in_time_order
 from k25trace.ownership import owned
 from k25trace.replays import Replays, replays
@@ -111,7 +113,8 @@ def attribute(
         own = "each report has a clock of its own" + (", on which --window is taken" if bounds is not None else "")
         found.warnings.append(warn("clock-unaligned", len(traces), own))
     found.warnings[:] = in_order(found.warnings)
-    return found
+    has_opaque = found.wall.filter(found.wall["row"] == OPAQUE)["wall_ns"].sum() > 0
+    return replace(found, estimates=estimated(found.wall, template, rules)) if template and has_opaque else found
 
 
 def _analyse(

@@ -4,7 +4,7 @@ A gap is a maximal interval of the wall row ``idle``: no kernel, no copy, no pos
 (*after*) tells why it lasted: whether the host had launched it by the time the gap began, and what the host did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -313,7 +313,7 @@ def _told(examined: Examined, stepping: Stepping, gaps: pl.DataFrame) -> pl.Data
     host_bound = gaps["cause"] == HOST_BOUND
     stacks = examined.attribution.nesting.at(at)
     stacks = stacks.set(~host_bound, NO_STACK)
-    paths = examined.path_names(gaps["path"])
+    paths = {path: list(names) or None for path, names in examined.path_names(gaps["path"]).items()}
     index = pl.Series(stepping.of_operations).gather(gaps["after"].fill_null(0)).set(gaps["after"].is_null(), None)
     number = (
         stepping.steps["index"].gather(index)
@@ -323,7 +323,7 @@ def _told(examined: Examined, stepping: Stepping, gaps: pl.DataFrame) -> pl.Data
     found = gaps.with_columns(
         _names(examined, gaps["before"]).alias("before"),
         _names(examined, gaps["after"]).alias("after"),
-        pl.Series("path", [_or_none(paths.get(p, ())) for p in gaps["path"].to_list()], dtype=pl.List(pl.String)),
+        _looked_up(gaps["path"], paths).alias("path"),
         number.alias("step"),
         _host_paths(examined, stacks).alias("host_path"),
         _host_calls(examined, at, host_bound).alias("host_call"),
@@ -351,7 +351,7 @@ def _host_paths(examined: Examined, stacks: pl.Series) -> pl.Series:
         for node in integers(stacks.unique())
         if node != NO_STACK
     }
-    return pl.Series([told.get(node) for node in stacks.to_list()], dtype=pl.List(pl.String))
+    return _looked_up(stacks, told)
 
 
 def _host_calls(examined: Examined, at: pl.DataFrame, host_bound: pl.Series) -> pl.Series:
@@ -364,8 +364,11 @@ def _host_calls(examined: Examined, at: pl.DataFrame, host_bound: pl.Series) -> 
     return pl.Series(examined.trace.names, dtype=pl.String).gather(found["name"]).set(~inside, None)
 
 
-def _or_none(names: tuple[str, ...]) -> list[str] | None:
-    return list(names) or None
+def _looked_up(keys: pl.Series, lists: Mapping[int, list[str] | None]) -> pl.Series:
+    """Return the list of names of each key, null where it has none."""
+    schema = {"key": keys.dtype, "names": pl.List(pl.String)}
+    table = pl.DataFrame({"key": list(lists), "names": list(lists.values())}, schema=schema)
+    return keys.to_frame("key").join(table, on="key", how="left", maintain_order="left")["names"]
 
 
 # ---- sums

@@ -61,6 +61,9 @@ class Analysis:
     templates
         How graphs that were captured before the recording go with the template: report, process, kernel_count (of a
         replay), replay_count, graph (index of the learned one), score (0 to 1), applied. None without a template.
+    estimates
+        gpu, path, category, estimate_ns: the wall row ``opaque graph`` of each GPU, divided as the template's graphs
+        divided their time. An estimate; None without a template or opaque replays.
     """
 
     reports: pl.DataFrame
@@ -75,6 +78,7 @@ class Analysis:
     kernels: pl.DataFrame
     warnings: list[ReportWarning] = field(default_factory=list[ReportWarning])
     templates: pl.DataFrame | None = None
+    estimates: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)

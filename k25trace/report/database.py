@@ -57,6 +57,7 @@ def write(analysis: Analysis, path: Path) -> None:
             "inclusive",
             "kernels",
             "templates",
+            "estimates",
         ):
             frame: pl.DataFrame | None = getattr(analysis, name)
             if frame is not None:

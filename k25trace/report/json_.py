@@ -39,6 +39,8 @@ def tables(analysis: Analysis) -> Document:
         document["inclusive"] = analysis.inclusive
     if analysis.templates is not None:
         document["templates"] = analysis.templates
+    if analysis.estimates is not None:
+        document["estimates"] = analysis.estimates
     kernels = analysis.kernels.select(pl.lit(ALL_GPUS).alias("gpu"), pl.all())
     return document | {"kernels": kernels, "warnings": [warning_row(w) for w in analysis.warnings]}
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from k25trace.report.cells import cells
+from k25trace.report.cells import cells, share_column, text_column, texts, time_column
 from k25trace.report.choices import ROWS_SHOWN, By, Request
 from k25trace.report.layout import Section
 from k25trace.report.rows import rest_of_wall, top_kernels
@@ -50,6 +50,8 @@ def sections(analysis: Analysis, request: Request, frame: pl.DataFrame) -> list[
     found = [Section(_title(request), *cells(shown, KEYS[by], without), " ".join(notes))]
     if by is By.category and not per_gpu:
         found.append(Section("By GPU", *cells(analysis.gpus, KEYS[By.gpu])))
+    if by is By.category and analysis.estimates is not None:
+        found.append(_estimates(analysis.estimates))
     if request.verbose:
         found += [
             Section(
@@ -59,6 +61,22 @@ def sections(analysis: Analysis, request: Request, frame: pl.DataFrame) -> list[
             for category in analysis.categories.filter(pl.col("gpu") == ALL_GPUS)["category"].to_list()
         ]
     return found
+
+
+def _estimates(estimates: pl.DataFrame) -> Section:
+    """Return what opaque replays may have spent their time on, over all GPUs."""
+    rows = (
+        estimates.group_by("category").agg(pl.col("estimate_ns").sum()).sort("estimate_ns", "category", descending=True)
+    )
+    total = max(1, int(rows["estimate_ns"].sum()))
+    shown = rows.with_columns((pl.col("estimate_ns") / total).alias("share"))
+    columns = {
+        "category": text_column("Category"),
+        "estimate_ns": time_column("Estimate"),
+        "share": share_column("Share"),
+    }
+    note = "An estimate: `opaque graph` divided as the replays were from which the template was learned."
+    return Section("Opaque graph time, estimated from the template", *texts(shown, columns), note)
 
 
 def _title(request: Request) -> str:
