@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import check_laws
+from strip import stripped
 from tracekit import ADD, CAST, MARLIN, RMS_NORM, KernelName, TraceBuilder
 
 from k25trace import attribute, open_trace
@@ -289,23 +288,6 @@ def test_synthetic_graphs_captured_late_are_exact(tmp_path: Path, seeds: tuple[i
         want[(*key, "count")] += row["kernel_count"]
         want[(*key, "ns")] += row["kernel_ns"]
     assert got == want
-
-
-def stripped(source: Path, target: Path) -> Path:
-    """Copy a report as if its graphs had been captured before the recording: no capture, no ranges in it."""
-    shutil.copy(source, target)
-    with sqlite3.connect(target) as db:
-        calls = (
-            "SELECT id FROM StringIds WHERE value LIKE 'cudaStreamBeginCapture%' OR value LIKE 'cudaStreamEndCapture%'"
-        )
-        of_calls = f"CUPTI_ACTIVITY_KIND_RUNTIME WHERE nameId IN ({calls})"
-        spans = db.execute(f"SELECT globalTid, min(start), max(end) FROM {of_calls} GROUP BY 1").fetchall()
-        for thread, start, end in spans:
-            db.execute("DELETE FROM NVTX_EVENTS WHERE globalTid = ? AND start >= ? AND end <= ?", (thread, start, end))
-        db.execute(f"DELETE FROM {of_calls}")
-        db.execute("UPDATE CUDA_GRAPH_EVENTS SET start = start - 10000000000")
-    db.close()
-    return target
 
 
 def test_a_whole_recording_without_its_capture_gets_every_owner_back(tmp_path: Path) -> None:
