@@ -7,7 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from k25trace import health
+from k25trace import health, losses
 from k25trace.accounting import MEMCPY, MEMSET, OPAQUE
 from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet, load_rules
@@ -155,7 +155,7 @@ def examine(
 
 def _examined(attribution: Attribution, bounds: Bounds | None, rules: RuleSet) -> Examined:
     trace = attribution.trace
-    warnings = health.incomplete_capture(trace)
+    warnings = losses.incomplete_capture(trace)
     found = replays(trace)
     warnings += [
         *health.open_ranges(trace),

@@ -31,6 +31,21 @@ def parse_ns(text: str) -> int:
     return sign * (int(whole or 0) * scale + part)
 
 
+SCALES: tuple[tuple[str, int], ...] = (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+"""The units in which times are shown, with their nanoseconds."""
+
+
+def time_scale(ns: int) -> tuple[str, int]:
+    """Return the largest unit of which a duration has at least one, and its nanoseconds.
+
+    Examples
+    --------
+    >>> time_scale(2_500_000), time_scale(0)
+    (('ms', 1000000), ('ns', 1))
+    """
+    return next((unit, scale) for unit, scale in reversed(SCALES) if abs(ns) >= scale or scale == 1)
+
+
 def format_ns(ns: float) -> str:
     """Return a duration with three significant digits and its unit.
 

@@ -16,11 +16,14 @@ from k25trace.cli import (
     export,
     gaps,
     query,
+    report,
     rules,
     scrub,
     steps,
     streams,
     template,
+    timeline,
+    view,
 )
 from k25trace.errors import K25TraceError, UsageError
 from k25trace.paths import path_text
@@ -37,6 +40,9 @@ app.command("attribute")(attribute.attribute)
 app.command("steps")(steps.steps)
 app.command("collectives")(collectives.collectives)
 app.command("gaps")(gaps.gaps)
+app.command("report")(report.report)
+app.command("timeline")(timeline.timeline)
+app.command("view")(view.view)
 app.command("query", cls=query.QueryCommand, context_settings=query.CONTEXT)(query.query)
 # What follows the program's name is the program's.
 app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)

@@ -99,3 +99,21 @@ def seconds(option: str, value: float | None) -> float | None:
     if value is not None and not (math.isfinite(value) and value >= 0):
         raise UsageError(f"{option} {value:g}: not a number of seconds")
     return value
+
+
+Page = Annotated[
+    Path,
+    typer.Option("-o", "--output", metavar="FILE", help="The page; never over an existing file without --force."),
+]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="A:B",
+        help="Only that part of the report's clock, such as 1.2s:1.5s; one side may be empty.",
+    ),
+]
+Gpus = Annotated[
+    list[str] | None,
+    typer.Option("--gpu", metavar="GPU", help="Only that GPU, such as 0:1; repeatable."),
+]

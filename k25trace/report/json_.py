@@ -1,6 +1,7 @@
 """The JSON of ``k25trace attribute``, schema ``k25trace.attribution/1`` (docs/reference/json.md)."""
 
 import json
+from collections.abc import Collection
 from typing import Any, TextIO, cast
 
 import polars as pl
@@ -13,9 +14,18 @@ SCHEMA = "k25trace.attribution/1"
 Document = dict[str, Any]
 
 
-def build(analysis: Analysis) -> Document:
-    """Return the document: plain dicts and lists, integers of nanoseconds, shares from 0 to 1, null for unknown."""
-    return {k: v.to_dicts() if isinstance(v, pl.DataFrame) else v for k, v in tables(analysis).items()}
+def build(analysis: Analysis, without: Collection[str] = ()) -> Document:
+    """Return the document: plain dicts and lists, integers of nanoseconds, shares from 0 to 1, null for unknown.
+
+    Parameters
+    ----------
+    analysis
+        The results.
+    without
+        Keys that are left out.
+    """
+    found = tables(analysis)
+    return {k: v.to_dicts() if isinstance(v, pl.DataFrame) else v for k, v in found.items() if k not in without}
 
 
 def tables(analysis: Analysis) -> Document:

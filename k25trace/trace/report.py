@@ -126,6 +126,13 @@ class Trace:
         del self._raw_kernels  # the survey of it is kept
         return kernels
 
+    def kernel_shapes(self) -> pl.DataFrame:
+        """Read how kernels were launched: process, start_ns, stream, correlation, graph_node, grid, block.
+
+        ``grid`` and ``block`` are texts of three sizes, null where the report does not say.
+        """
+        return tables.kernel_shapes(self.source, self._ids)
+
     def kernel_chunks(self) -> Iterator[pl.DataFrame]:
         """Stream `kernels` in frames of bounded size, in the order of the file, keeping none."""
         if "kernels" in self.__dict__:

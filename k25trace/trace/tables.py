@@ -156,6 +156,24 @@ def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
         )
 
 
+def kernel_shapes(source: Source, ids: Ids) -> pl.DataFrame:
+    """Return how kernels were launched: process, start_ns, stream, correlation, graph_node, grid, block (texts)."""
+    keys = ("start", "globalPid", "streamId", "correlationId", "graphNodeId")
+    sides = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")
+    frame = read(source, KERNEL_TABLE, [Col(c) for c in (*keys, *sides)])
+    return frame.select(
+        ids.process.of(frame["globalPid"]).alias("process"),
+        pl.col("start").alias("start_ns"),
+        pl.col("streamId").cast(pl.Int32, wrap_numerical=True).alias("stream"),
+        pl.col("correlationId").alias("correlation"),
+        pl.col("graphNodeId").alias("graph_node"),
+        *(
+            pl.concat_str([f"{what}{axis}" for axis in "XYZ"], separator="\N{MULTIPLICATION SIGN}").alias(what)
+            for what in ("grid", "block")
+        ),
+    )
+
+
 def copies(source: Source, ids: Ids) -> pl.DataFrame:
     """Return memory copies and sets.
 

@@ -1,0 +1,1 @@
+"""Figures: pure functions from frames to ``plotly.graph_objects.Figure``, for pages and for notebooks."""

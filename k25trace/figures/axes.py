@@ -1,0 +1,55 @@
+"""What the figures share: axes of time, look, and texts that Plotly takes for text."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
+
+from k25trace.palette import LIGHT, Theme
+from k25trace.report.text import printable
+from k25trace.units import time_scale
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
+_TICKS = 6
+
+
+def plain(text: str, limit: int | None = None) -> str:
+    """Return a name as Plotly shows it as it is: Plotly reads some HTML in texts."""
+    return printable(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+Spec = dict[str, object]
+"""A trace, an axis or a layout as Plotly's JSON has it."""
+
+
+def figure(traces: Sequence[Spec], layout: Spec, *, height: int, theme: Theme = LIGHT) -> go.Figure:
+    """Return a figure with the look of the product; its axes are those that the layout names."""
+    axis = {"gridcolor": theme.line, "linecolor": theme.line, "zerolinecolor": theme.line, "automargin": True}
+    look: Spec = {
+        "template": "none",
+        "height": height,
+        "paper_bgcolor": theme.background,
+        "plot_bgcolor": theme.background,
+        "font": {"family": FONT, "size": 12, "color": theme.text},
+        "margin": {"l": 8, "r": 10, "t": 8, "b": 8},
+        "hoverlabel": {"font": {"family": FONT, "size": 12}, "align": "left", "namelength": -1},
+        "hovermode": "closest",
+        "dragmode": "zoom",
+        "legend": {"orientation": "h", "yanchor": "top", "y": -0.15, "x": 0, "traceorder": "normal"},
+    }
+    axes = {name: {**axis, **cast("Spec", own)} for name, own in layout.items() if name[1:5] == "axis"}
+    return go.Figure({"data": list(traces), "layout": {**look, **layout, **axes}})
+
+
+def time_ticks(start_ns: int, end_ns: int, count: int = _TICKS) -> tuple[list[int], list[str]]:
+    """Return places and texts of round instants on an axis of nanoseconds, all in one unit."""
+    span = max(1, end_ns - start_ns)
+    step = 1
+    while span // step > count:
+        # 1, 2, 5, 10, 20, ...
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    unit, scale = time_scale(max(abs(start_ns), abs(end_ns)))
+    digits = max(0, len(str(scale)) - len(str(step)))
+    first = -(-start_ns // step) * step
+    places = list(range(first, end_ns + 1, step))
+    return places, [f"{place / scale:,.{digits}f} {unit}" for place in places]

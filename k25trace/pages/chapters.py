@@ -1,0 +1,154 @@
+"""The chapters of a report: each a title, a figure, a table, and where the data lack it, why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
+import polars as pl
+
+from k25trace.figures.wall import by_gpu, heatmap, shares, waterfall
+from k25trace.report.cells import COLUMNS, Column
+from k25trace.report.sections import Section
+from k25trace.report.text import printable
+from k25trace.results import ALL_GPUS, Analysis, share
+from k25trace.verdict import wall_rows
+
+TOP_KERNELS = 15
+TOP_PATHS = 12
+
+_RULE = Column("Rule", lambda value: printable(str(value), 60), right=False)
+_NAME = Column("Name", lambda value: printable(str(value), 160), right=False)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One chapter.
+
+    Attributes
+    ----------
+    figure
+        Draws it; None: nothing to draw.
+    table
+        The same in figures; None: nothing to tell.
+    note
+        What the figures are, and are not.
+    missing
+        Why there is neither figure nor table; empty where there is.
+    """
+
+    title: str
+    figure: Callable[[], go.Figure] | None = None
+    table: Section | None = None
+    note: str = ""
+    missing: str = ""
+
+
+def chapters(analysis: Analysis) -> list[Chapter]:
+    """Return the chapters of one report."""
+    overall = analysis.categories.filter(pl.col("gpu") == ALL_GPUS)
+    per_gpu = analysis.categories.filter(pl.col("gpu") != ALL_GPUS)
+    window_ns = int(analysis.gpus["window_ns"].sum())
+    return [
+        Chapter(
+            "Where the window goes",
+            lambda: waterfall(analysis.wall),
+            _section(_with_share(wall_rows(analysis), window_ns), ("row", "wall_ns", "wall_share")),
+            "The wall partition over all GPUs: every nanosecond of the window belongs to one row; they add up to it.",
+        ),
+        Chapter(
+            "Categories, by three denominators",
+            lambda: shares(overall, window_ns),
+            _section(
+                overall, ("category", "kernel_count", "kernel_ns", "kernel_share", "busy_ns", "wall_ns", "wall_share")
+            ),
+            "Plain bar: of the kernel time, which counts twice where kernels overlap. Striped: of the window, while any"
+            " kernel of the category runs (busy). Crossed: of the window, by the wall partition; of comm.* that is what"
+            " is exposed.",
+        ),
+        Chapter(
+            "GPU beside GPU",
+            lambda: by_gpu(analysis.wall),
+            _section(
+                analysis.gpus,
+                (
+                    "gpu",
+                    "kernel_count",
+                    "kernel_ns",
+                    "busy_ns",
+                    "idle_ns",
+                    "communication_ns",
+                    "exposed_communication_ns",
+                    "window_ns",
+                ),
+            ),
+            "Kernels of collectives run while they wait: where one GPU communicates much longer, it most likely waits.",
+        ),
+        Chapter("Kernel time by category and GPU", lambda: heatmap(per_gpu), None, ""),
+        Chapter("Steps and categories", missing="not computed"),
+        Chapter("Collectives", missing="not computed"),
+        Chapter("Causes of gaps", missing="not computed"),
+        _paths(analysis),
+        Chapter(
+            "Longest-running kernels, and the rules that classified them",
+            None,
+            _section(
+                _shared(analysis.kernels.head(TOP_KERNELS), analysis),
+                ("name", "category", "rule", "kernel_count", "kernel_ns", "kernel_share", "mean_ns", "max_ns"),
+            ),
+            f"{analysis.kernels.height} names in all; `attribute --by kernel` lists them.",
+        ),
+    ]
+
+
+def _paths(analysis: Analysis) -> Chapter:
+    title = "NVTX ranges"
+    if analysis.inclusive is None or analysis.inclusive.height == 0:
+        return Chapter(title, missing="no kernel was launched or captured inside a range")
+    named = analysis.inclusive.group_by("range").agg(pl.col("kernel_count", "kernel_ns").sum())
+    longest = named.sort("kernel_ns", "range", descending=[True, False]).head(TOP_PATHS)
+    table = _section(_shared(longest, analysis), ("range", "kernel_count", "kernel_ns", "kernel_share"))
+    return Chapter(title, None, table, "Kernel time inside ranges of a name, at any depth: nested ones count in each.")
+
+
+def comparison(analyses: Sequence[tuple[str, Analysis]]) -> Chapter:
+    """Return the reports side by side: kernel time, its share and wall share of each category."""
+    every: dict[str, dict[int, tuple[int, float, float]]] = {}
+    for number, (_, analysis) in enumerate(analyses):
+        overall = analysis.categories.filter(pl.col("gpu") == ALL_GPUS)
+        for category, *figures in overall.select("category", "kernel_ns", "kernel_share", "wall_share").iter_rows():
+            ns, kernel, wall = figures
+            every.setdefault(category, {})[number] = (ns, kernel, wall)
+    order = sorted(every, key=lambda c: (-max(figures[0] for figures in every[c].values()), c))
+    names = ("kernel_ns", "kernel_share", "wall_share")
+    columns = [COLUMNS["category"]]
+    columns += [
+        Column(f"{n}: {COLUMNS[name].heading}", COLUMNS[name].text) for n in range(len(analyses)) for name in names
+    ]
+    rows = [
+        [category]
+        + [
+            COLUMNS[name].text(every[category][n][i] if n in every[category] else None)
+            for n in range(len(analyses))
+            for i, name in enumerate(names)
+        ]
+        for category in order
+    ]
+    which = ", ".join(f"{n}: {printable(name, 60)}" for n, (name, _) in enumerate(analyses))
+    return Chapter("Reports side by side", None, Section("", columns, rows), which)
+
+
+def _section(frame: pl.DataFrame, names: Sequence[str]) -> Section:
+    own = {"rule": _RULE, "name": _NAME}
+    columns = [own.get(name) or COLUMNS[name] for name in names]
+    rows = [[c.text(v) for c, v in zip(columns, row, strict=True)] for row in frame.select(names).iter_rows()]
+    return Section("", columns, rows)
+
+
+def _with_share(rows: pl.DataFrame, window_ns: int) -> pl.DataFrame:
+    whole = pl.lit(window_ns, pl.Int64).alias("whole")
+    return rows.with_columns(whole).with_columns(share("wall_ns", "whole").alias("wall_share"))
+
+
+def _shared(frame: pl.DataFrame, analysis: Analysis) -> pl.DataFrame:
+    whole = pl.lit(int(analysis.gpus["kernel_ns"].sum()), pl.Int64).alias("whole")
+    return frame.with_columns(whole).with_columns(share("kernel_ns", "whole").alias("kernel_share"))

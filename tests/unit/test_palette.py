@@ -1,0 +1,64 @@
+"""Every category has one colour, which everybody can see and hardly anybody can take for another."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from k25trace.accounting import IDLE, OUTSIDE, WALL_ROWS
+from k25trace.palette import COLOURS, DARK, LIGHT, PARTS, PROJECTED, RANGE, colour, contrast, ink, wall_row
+from k25trace.taxonomy import ALL_CATEGORIES
+
+# Machado, Oliveira, Fernandes 2009, severity 1.0.
+SIGHT = {
+    "full": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+def lab(linear: np.ndarray) -> np.ndarray:
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = (
+        np.cbrt(v) if v > (6 / 29) ** 3 else v / (3 * (6 / 29) ** 2) + 4 / 29
+        for v in to_xyz @ linear / np.array([0.95047, 1, 1.08883])
+    )
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def linear(hexed: str) -> np.ndarray:
+    levels = [int(hexed[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in levels])
+
+
+def test_every_category_and_wall_row_has_a_colour_and_no_two_share_one():
+    assert set(COLOURS) == {*PARTS}
+    assert PARTS[: len(ALL_CATEGORIES)] == ALL_CATEGORIES
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert [colour(row) for row in WALL_ROWS[: len(ALL_CATEGORIES)]] == [COLOURS[c] for c in ALL_CATEGORIES]
+    assert tuple(wall_row(c) for c in ALL_CATEGORIES) == WALL_ROWS[: len(ALL_CATEGORIES)]
+
+
+@pytest.mark.parametrize("eye", SIGHT)
+def test_no_two_categories_look_alike(eye):
+    compared = {n: c for n, c in COLOURS.items() if n not in {RANGE, PROJECTED, IDLE, OUTSIDE}}
+    seen = {n: lab(np.clip(np.array(SIGHT[eye]) @ linear(c), 0, 1)) for n, c in compared.items()}
+    differences = {(a, b): np.linalg.norm(seen[a] - seen[b]) for a, b in itertools.combinations(seen, 2)}
+    assert min(differences.values()) >= 9, min(differences, key=differences.get)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_colours_and_texts_stand_out(theme):
+    assert {n: c for n, c in COLOURS.items() if contrast(c, theme.background) < 3} == {}
+    for text in (theme.text, theme.muted, theme.accent):
+        assert contrast(text, theme.background) >= 4.5
+        assert contrast(text, theme.panel) >= 4.5
+    assert {n: c for n, c in COLOURS.items() if contrast(ink(c), c) < 4.5} == {}
+
+
+def test_contrast_is_that_of_the_guidelines():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
