@@ -8,7 +8,7 @@ from k25trace.attribution import VIAS, Attribution
 from k25trace.intervals import union
 from k25trace.ordering import SLAB_ROWS
 from k25trace.tally import LANE_BITS, Classes, lane, unpacked
-from k25trace.trace.interning import ID, integers
+from k25trace.trace.interning import ID
 
 PUSH_POP, START_END = "pushpop", "startend"
 _NO_PROCESS = (1 << LANE_BITS) - 1
@@ -83,15 +83,14 @@ def _open_at_launch(
     classed = kernels.with_columns(classes.of(kernels["name"])["category"])
     lanes = classed.select(*by, lane(*by), "launch_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     covered = union(ranges, ["process", "name"]).join(lanes.select(*by, "lane").unique(), on="process")
-    first, last = (
-        integers(lanes["launch_ns"].top_k(1) if back else lanes["launch_ns"].bottom_k(1))[0] for back in (False, True)
-    )
-    shift = (last - first + 1).bit_length()
+    # Instants count by their rank among the launches: times of calls may be anything, and far apart.
+    instants = lanes["launch_ns"].unique().sort()
     numbers = {lane: i for i, lane in enumerate(lanes["lane"].unique().sort().to_list())}
 
     def position(lane: pl.Series, instant: pl.Series) -> pl.Series:
-        """Lane and instant as one number, ordered by both."""
-        return lane.replace_strict(numbers, return_dtype=pl.Int64) * (1 << shift) + (instant - first)
+        """Lane and instant as one number, ordered by both; instants with the same launches ahead are one."""
+        rank = instants.search_sorted(instant, side="left").cast(pl.Int64)
+        return lane.replace_strict(numbers, return_dtype=pl.Int64) * (instants.len() + 1) + rank
 
     ordered = pl.DataFrame([position(lanes["lane"], lanes["launch_ns"]).alias("position"), lanes["duration_ns"]]).sort(
         "position"
@@ -100,8 +99,7 @@ def _open_at_launch(
 
     def launched_before(instant: str) -> pl.Series:
         """How many launches are ahead of an instant of each covered interval, earlier lanes included."""
-        inside = covered[instant].clip(first, last + 1)
-        return ordered["position"].search_sorted(position(covered["lane"], inside), side="left")
+        return ordered["position"].search_sorted(position(covered["lane"], covered[instant]), side="left")
 
     totals = ["kernel_count", "kernel_ns"]
     since, until = launched_before("start_ns"), launched_before("end_ns")

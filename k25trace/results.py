@@ -7,9 +7,11 @@ import polars as pl
 
 from k25trace import accounting
 from k25trace.accounting import Account
+from k25trace.errors import UnreadableReport
 from k25trace.medians import Medians
 from k25trace.ownership import PUSH_POP
 from k25trace.paths import path_text
+from k25trace.quoting import shortened
 from k25trace.replays import Replays
 from k25trace.selection import Window
 from k25trace.tally import LANE_BITS, Classes, Sums, unpacked
@@ -17,12 +19,15 @@ from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID
 from k25trace.trace.report import Process
+from k25trace.units import counted
 from k25trace.warnings import ReportWarning, warn
 
 ALL_GPUS = "all"
 """The ``gpu`` of rows over all GPUs."""
 
 _UNCLASSIFIED_SHOWN = 5
+_MOST_NS = 1 << 62
+"""Sums below this cannot wrap around in an Int64: 146 years."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,14 @@ class Part:
 
 
 def combine(parts: list[Part], traces: list[Trace], *, ranges: bool) -> Analysis:
-    """Return the analysis of several reports from what each adds up to; ``traces`` also holds those without kernels."""
+    """Return the analysis of several reports from what each adds up to; ``traces`` also holds those without kernels.
+
+    Raises
+    ------
+    UnreadableReport
+        Their times add up to more than nanoseconds in an Int64 can.
+    """
+    _refuse_overflow(parts)
     gpus = pl.concat([_gpu_rows(part) for part in parts])
     names = pl.concat([_named(part) for part in parts])
     categories = _categories(parts, gpus, names)
@@ -123,6 +135,17 @@ def together(frames: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
     """Return frames of several reports as one; None where none has any."""
     present = [frame for frame in frames if frame is not None]
     return pl.concat(present) if present else None
+
+
+def _refuse_overflow(parts: list[Part]) -> None:
+    """Raise where sums would wrap around: no kernel ran for centuries, so its times are not what was measured."""
+    windows = [sum(account.window_ns for account in part.sums.accounts.values()) for part in parts]
+    if sum(windows) >= _MOST_NS or sum(part.sums.at_most_ns for part in parts) >= _MOST_NS:
+        longest = max(range(len(parts)), key=lambda i: (windows[i], parts[i].sums.at_most_ns))
+        raise UnreadableReport(
+            f"{parts[longest].trace.path}: kernel times that cannot be true: they add up to centuries",
+            "export the report again, or name the part to look at with --window",
+        )
 
 
 def _said_of(part: Part, *, several: bool) -> list[ReportWarning]:
@@ -406,8 +429,10 @@ def _unclassified(names: pl.DataFrame) -> list[ReportWarning]:
     if mine.height == 0:
         return []
     count = int(mine["kernel_count"].sum())
-    shown = ", ".join(" ".join(name.split())[:60] for name in mine["name"].head(_UNCLASSIFIED_SHOWN))
-    return [warn("unclassified", count, f"{count} kernels of {mine.height} names, the longest-running {shown}")]
+    names_shown = mine["name"].head(_UNCLASSIFIED_SHOWN)
+    shown = [shortened(" ".join(name.split()), 60) or "one without a name" for name in names_shown]
+    seen = f"{counted(count, 'kernel')} of {counted(mine.height, 'name')}, the longest-running {', '.join(shown)}"
+    return [warn("unclassified", count, seen)]
 
 
 def _in_gpu_order(frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:

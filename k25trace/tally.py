@@ -14,8 +14,8 @@ from k25trace.taxonomy import ALL_CATEGORIES, is_nccl
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID, integers
 
-LANE_BITS = 16
-"""Bits of each column that `lane` packs."""
+LANE_BITS = 21
+"""Bits of each column that `lane` packs: three fit an Int64, and no report has two million processes or GPUs."""
 
 
 class Classes:
@@ -77,11 +77,14 @@ class Sums:
         gpu, name, kernel_count, kernel_ns, max_ns.
     medians
         Durations by `lane` of gpu and category.
+    at_most_ns
+        What the durations of all kernels do not exceed, even where their sum is more than an Int64 holds.
     """
 
     accounts: dict[int, Account]
     names: pl.DataFrame
     medians: Medians
+    at_most_ns: float
 
 
 class Tally:
@@ -122,12 +125,14 @@ class Tally:
     def finish(self) -> Sums:
         """Return what all kernels taken add up to."""
         totals = [pl.col("kernel_count").sum(), pl.col("kernel_ns").sum(), pl.col("max_ns").max()]
-        names = pl.concat(self._names).group_by("gpu", "name").agg(totals)
-        return Sums(self._sweep.finish(), names, self._medians)
+        each = pl.concat(self._names)
+        at_most = each.select((pl.col("kernel_count").cast(pl.Float64) * pl.col("max_ns")).sum()).item()
+        names = each.group_by("gpu", "name").agg(totals)
+        return Sums(self._sweep.finish(), names, self._medians, at_most)
 
 
 def lane(*columns: str) -> pl.Expr:
-    """Return small unsigned columns as one Int64 (16 bits each, the last lowest): one key groups faster than many."""
+    """Return up to three unsigned columns as one Int64 (`LANE_BITS` each, the last lowest): one key groups faster."""
     packed = pl.lit(0, pl.Int64)
     for column in columns:
         packed = packed * (1 << LANE_BITS) + pl.col(column).cast(pl.Int64)

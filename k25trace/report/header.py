@@ -23,7 +23,7 @@ def facts(analysis: Analysis, request: Request) -> list[tuple[str, str]]:
     found.append(("GPUs", ", ".join(gpus["gpu"]) + (f" ({printable(', '.join(names), 80)})" if names else "")))
     found += _chosen(request)
     found += of_templates(analysis.templates)
-    found += _denominators(gpus, per_gpu=request.per_gpu)
+    found += _denominators(gpus, per_gpu=request.per_gpu, wall=request.by is By.category)
     if gpus["exposed_is_upper_bound"].any():
         found.append(("exposed", "an upper bound: kernels inside opaque graph replays may hide communication"))
     return found
@@ -65,23 +65,21 @@ def _chosen(request: Request) -> list[tuple[str, str]]:
     return found
 
 
-def _denominators(gpus: pl.DataFrame, *, per_gpu: bool) -> list[tuple[str, str]]:
+def _denominators(gpus: pl.DataFrame, *, per_gpu: bool, wall: bool) -> list[tuple[str, str]]:
+    """Return of what shares are shares; ``wall``: whether there are any of the wall time."""
     kernels, kernel_ns, window_ns = (int(gpus[c].sum()) for c in ("kernel_count", "kernel_ns", "window_ns"))
     over = f"over {gpus.height} GPUs" if gpus.height > 1 else "on 1 GPU"
     totals = f"{format_ns(kernel_ns)}, {counted(kernels, 'kernel')} {over}"
     if per_gpu and gpus.height > 1:
-        return [
-            ("share", f"of the kernel time of the row's GPU; all together {totals}"),
-            (
-                "wall share",
-                f"of the window of the row's GPU; all together {format_ns(window_ns)};"
-                " the wall rows of a GPU add up to its window exactly",
-            ),
-        ]
-    return [
-        ("share", f"of the kernel time: {totals}"),
-        ("wall share", f"of the window: {format_ns(window_ns)} {over}; the wall rows add up to it exactly"),
-    ]
+        share = f"of the kernel time of the row's GPU; all together {totals}"
+        wall_share = (
+            f"of the window of the row's GPU; all together {format_ns(window_ns)};"
+            " the wall rows of a GPU add up to its window exactly"
+        )
+    else:
+        share = f"of the kernel time: {totals}"
+        wall_share = f"of the window: {format_ns(window_ns)} {over}; the wall rows add up to it exactly"
+    return [("share", share), *([("wall share", wall_share)] if wall else [])]
 
 
 def warnings(analysis: Analysis) -> list[tuple[str, str]]:

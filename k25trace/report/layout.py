@@ -46,12 +46,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Section:
-    """A table; ``title`` stands above it and ``note``, a sentence, below."""
+    """A table; ``title`` stands above it and ``note``, a sentence, below. ``whole`` are options that show all of it."""
 
     title: str
     columns: list[Column]
     rows: list[list[str]]
     note: str = ""
+    whole: str = "--format csv"
 
 
 @dataclass(frozen=True)

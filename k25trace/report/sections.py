@@ -49,7 +49,7 @@ def sections(analysis: Analysis, request: Request, frame: pl.DataFrame) -> list[
     without = () if per_gpu or by is By.gpu else ("gpu",)
     found = [Section(_title(request), *cells(shown, KEYS[by], without), " ".join(notes))]
     if by is By.category and not per_gpu:
-        found.append(Section("By GPU", *cells(analysis.gpus, KEYS[By.gpu])))
+        found.append(Section("By GPU", *cells(analysis.gpus, KEYS[By.gpu]), whole="--by gpu --format csv"))
     if by is By.category and analysis.estimates is not None:
         found.append(_estimates(analysis.estimates))
     if request.verbose:
@@ -57,6 +57,7 @@ def sections(analysis: Analysis, request: Request, frame: pl.DataFrame) -> list[
             Section(
                 f"Longest-running kernels of {category}, over all GPUs",
                 *cells(top_kernels(analysis, category, TOP_KERNELS), KEYS[By.kernel], without=("category",)),
+                whole="--by kernel --format csv",
             )
             for category in analysis.categories.filter(pl.col("gpu") == ALL_GPUS)["category"].to_list()
         ]

@@ -52,7 +52,7 @@ def _section(console: Console, section: Section, width: int) -> None:
     console.print(table)
     left_out = [c.heading for i, c in enumerate(section.columns) if i not in layout.shown]
     if left_out:
-        console.print(Text(f"Left out for want of width: {', '.join(left_out)}; --format csv has all.", style="dim"))
+        console.print(Text(f"Left out for want of width: {', '.join(left_out)}; {section.whole} has all.", style="dim"))
 
 
 def _pairs(console: Console, pairs: list[tuple[str, str]]) -> None:

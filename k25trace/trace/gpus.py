@@ -89,8 +89,8 @@ def identify(
         # Ordinals are compared over all slots: a mapped process tells as much about its neighbours.
         ordinals = {slot.device for slot in slots}
         processes = {slot.process for slot in slots}
-        if ordinals != {0} or len(processes) == 1 or physical:
-            lone = len(processes) == 1 and len(ordinals) == 1 and not physical
+        if ordinals != {0} or len(processes) == 1:
+            lone = len(processes) == 1 and len(ordinals) == 1
             basis = Basis.LONE if lone else Basis.ASSUMED
             for slot in unmapped:
                 physical.setdefault(slot.device, []).append(slot)

@@ -138,6 +138,19 @@ CASES = [
     Case("and_an_empty_map_changes_nothing", lambda _: all_on_0(empty_map=True), AMBIGUOUS),
     Case("a_map_settles_it", lambda _: all_on_0(mapped=(4, 5)), MAPPED),
     Case(
+        "a_map_says_nothing_of_processes_that_it_lacks",
+        lambda _: all_on_0((1000, 2000, 3000), mapped=(4, 0)),
+        Want(
+            gpus={
+                "0:4": {"kernel_ns": 150, "device": 0},
+                "0:0": {"kernel_ns": 250, "device": 0},
+                "0:pid3000/0": {"kernel_ns": 350, "device": 0},
+            },
+            warnings={"ambiguous-device": None},
+            silent=["assumed-device"],
+        ),
+    ),
+    Case(
         "a_map_may_say_that_they_share_one",
         lambda _: all_on_0(mapped=(4, 4)),
         Want(

@@ -36,6 +36,17 @@ COLLIDING = Want(
 )
 
 
+def wide_ids(_: Path) -> TraceBuilder:
+    """Ids beyond CUPTI's 32 bits; that one kernel has the widest of all changes nothing for the others."""
+    t = TraceBuilder()
+    t.push_pop("step", 0, 100)
+    for i, corr in enumerate((1 << 31, 1 << 32, (1 << 39) - 1, 1 << 39, (1 << 40) - 1)):
+        t.kernel(MARLIN, 1000 + 100 * i, 10, corr=corr, launch=10 * i)
+    t.kernel(CAST, 5000, 7, corr=(1 << 62) + 5)
+    t.kernel(CAST, 6000, 7, corr=-1)
+    return t
+
+
 def same_pid_on_two_hosts(_: Path) -> TraceBuilder:
     """The serialised id has more than the pid: two virtual machines may each have a process 1000."""
     t = TraceBuilder()
@@ -175,6 +186,11 @@ CASES = [
             warnings={"nvtx-not-recorded": None},
             silent=["kernels-without-launch"],
         ),
+    ),
+    Case(
+        "ids_of_any_width_find_their_launch",
+        wide_ids,
+        Want(ranges=[Range(("step",), 50, 5), Range(None, 14, 2)], warnings={"kernels-without-launch": 2}),
     ),
     Case(
         "another_processs_launch_is_not_taken",

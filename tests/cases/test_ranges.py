@@ -169,6 +169,18 @@ def start_end_across_threads(_: Path) -> TraceBuilder:
     return t
 
 
+def start_end_and_calls_far_apart(_: Path) -> TraceBuilder:
+    """Times of calls are not checked: garbage in one must not move the others, nor stop the program."""
+    t = TraceBuilder()
+    t.start_end("request", 0, 100)
+    t.start_end("again", 15, 30)
+    for i, (kernel, launch) in enumerate(
+        [(MARLIN, 10), (CAST, 20), (MARLIN, (1 << 63) - 10), (CAST, 1 - (1 << 63)), (RMS_NORM, 1 << 62), (RMS_NORM, 30)]
+    ):
+        t.kernel(kernel, 1000 + 100 * i, 10 + i, launch=launch)
+    return t
+
+
 def start_end_of_one_name(_: Path) -> TraceBuilder:
     """Several requests of one name at once: a kernel counts once per name; another process's not at all."""
     t = TraceBuilder()
@@ -321,6 +333,17 @@ CASES = [
                 Range(("step",), 30, 2),
                 Range(None, 40, 1),
                 Range(("request",), 50, 2, kind="startend"),
+            ]
+        ),
+    ),
+    Case(
+        "start_end_ranges_hold_whatever_the_times_of_calls_are",
+        start_end_and_calls_far_apart,
+        Want(
+            ranges=[
+                Range(None, 10 + 11 + 12 + 13 + 14 + 15, 6),
+                Range(("request",), 10 + 11 + 15, 3, kind="startend"),
+                Range(("again",), 11, 1, kind="startend"),
             ]
         ),
     ),

@@ -181,6 +181,21 @@ def duration_unknown(_: Path) -> TraceBuilder:
     return t
 
 
+def centuries(*, kernels: int, gpus: int) -> Callable[[Path], TraceBuilder]:
+    """Times that each can be true where the duration is unknown, and whose sums fit no 64 bits."""
+
+    def build(_: Path) -> TraceBuilder:
+        t = TraceBuilder()
+        for i in range(kernels):
+            t.kernel(MARLIN, 1, (1 << 62) - 2, stream=i, launch=0)
+        for gpu in range(gpus):
+            t.kernel(CAST, 1, 10, device=gpu, stream=90)
+            t.kernel(CAST, (1 << 62) - 20, 10, device=gpu, stream=90)
+        return t
+
+    return build
+
+
 def unusable_replay(_: Path) -> TraceBuilder:
     t = TraceBuilder(schema="3.16.1")
     t.kernel(MARLIN, 100, 100)
@@ -197,6 +212,28 @@ LEFT_OUT = Want(
 )
 
 CASES = [
+    Case(
+        "kernel_times_that_add_up_to_centuries",
+        centuries(kernels=3, gpus=1),
+        Refusal(1, [["centuries"], ["trace.sqlite"]]),
+        oracle=False,
+    ),
+    Case(
+        "windows_that_add_up_to_centuries",
+        centuries(kernels=0, gpus=3),
+        Refusal(1, [["centuries"], ["trace.sqlite"]]),
+        oracle=False,
+    ),
+    Case(
+        "a_window_within_them_is_answered",
+        centuries(kernels=3, gpus=1),
+        Want(
+            categories={(GPU, "gemm.marlin"): (300, 3), (GPU, "cast"): (10, 1)},
+            wall={(GPU, "gemm.marlin"): 95, (GPU, "cast"): 5},
+            ranges=[Range(None, 310, 4)],
+        ),
+        ("--window", "1:101"),
+    ),
     Case(
         "shares_are_of_kernel_time_and_busy_is_a_union",
         two_streams,

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from k25trace.packing import Packing
+from k25trace.tally import LANE_BITS, lane, unpacked
 
 WIDE = st.integers(-(1 << 63), (1 << 63) - 1)
 NARROW = st.integers(-3, 3)
@@ -57,3 +58,17 @@ def test_columns_of_other_types_are_packed_too(values):
     assert packing.unpack(numbers)["a"].to_list() == values
     assert numbers[0] == numbers[3]
     assert numbers.n_unique() == 3
+
+
+LANE_VALUES = st.integers(0, (1 << LANE_BITS) - 1)
+
+
+@given(st.lists(st.tuples(LANE_VALUES, LANE_VALUES, LANE_VALUES), min_size=1, max_size=20))
+@example([((1 << LANE_BITS) - 1,) * 3, (70_000, 65_536, 20)])
+def test_lanes_give_their_columns_back(rows):
+    columns = ["gpu", "process", "category"]
+    given = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.UInt32), orient="row")
+    lanes = given.select(lane(*columns))
+    assert lanes["lane"].dtype == pl.Int64
+    assert lanes["lane"].min() >= 0
+    assert lanes.select(unpacked("lane", *columns)).equals(given)

@@ -118,6 +118,10 @@ def test_the_header_states_the_denominators_of_the_rows(two_gpus, run_in_process
         "of the window of the row's GPU; all together 1.80 µs; the wall rows of a GPU add up to its window exactly"
     )
     assert "ranges" not in both
+    for by in ("family", "kernel", "gpu", "range", "path"):
+        header = header_of(run_in_process("attribute", two_gpus, "--by", by))
+        assert header["share"] == both["share"]
+        assert "wall share" not in header  # no such column
 
 
 def test_the_header_says_of_how_many_pieces_a_window_is(two_gpus, run_in_process):

@@ -89,6 +89,7 @@ def test_columns_go_in_the_stated_order_and_are_named(tables):
         every[:7],
         ["Left out for want of width: Mean, Median, Max; --format csv has all."],
     )
+    assert "Left out for want of width: Graph launches, Opaque, Name; --by gpu --format csv" in tables(80)
     assert headings_and_note(60)[0] == ["Category", "Kernels", "Kernel time", "Share", "Wall"]
     assert headings_and_note(40)[0] == ["Category", "Kernel time", "Share"]
 
