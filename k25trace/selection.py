@@ -186,13 +186,16 @@ def select_range(attribution: Attribution, glob: str, bounds: Bounds | None = No
             spans.group_by("gpu").agg(pl.col("start_ns").min(), pl.col("start_ns").min().alias("end_ns")).sort("gpu")
         )
     if bounds is not None:
+        first, last = _int(pieces["start_ns"].min()), _int(pieces["end_ns"].max())
         pieces = clip(
             pieces,
-            bounds.start_ns if bounds.start_ns is not None else _int(pieces["start_ns"].min()),
-            bounds.end_ns if bounds.end_ns is not None else _int(pieces["end_ns"].max()),
+            bounds.start_ns if bounds.start_ns is not None else first,
+            bounds.end_ns if bounds.end_ns is not None else last,
         )
         if pieces.height == 0:
-            raise CannotAnswer(f"{path}: no range {glob!r} has kernels in that window")
+            raise CannotAnswer(
+                f"{path}: no range {glob!r} has kernels in that window", f"theirs run in {first}:{last} (ns)"
+            )
     return Window(pieces, "range", cuts=bounds is not None, pattern=glob), selected
 
 

@@ -78,6 +78,11 @@ def _source(path: Path) -> Source:
         from k25trace.trace.parquet import ParquetSource  # noqa: PLC0415 - rarely needed
 
         return ParquetSource(path)
+    if not path.is_file():
+        raise UnreadableReport(
+            f"{path}: a pipe or device, and a report is read from more than one place at a time",
+            "write it to a file first",
+        )
     try:
         with path.open("rb") as file:
             head = file.read(64)

@@ -32,6 +32,13 @@ def file_of(name: str, content: bytes) -> Callable[[Path], Path]:
     return build
 
 
+def a_pipe(folder: Path) -> Path:
+    """What process substitution gives; nothing will ever come through this one."""
+    path = folder / "trace.sqlite"
+    os.mkfifo(path)
+    return path
+
+
 def noise(seed: int, size: int = 8192) -> bytes:
     return random.Random(seed).randbytes(size)
 
@@ -118,6 +125,7 @@ CASES = [
     Case("no_such_folder", lambda folder: folder / "no" / "trace.sqlite", Refusal(1, [NOT_FOUND])),
     Case("one_of_two_is_missing", second_is_missing, Refusal(1, [NOT_FOUND, ["missing.sqlite"]])),
     Case("a_folder", lambda folder: folder, Refusal((1, 3), [["directory", "folder", "parquet"]])),
+    Case("a_pipe", a_pipe, Refusal(1, [["pipe"], ["file first"]])),
     Case("no_bytes", file_of("trace.sqlite", b""), Refusal(1, [["empty", "0 bytes", *EXPORT_IT]])),
     Case("a_text", file_of("trace.sqlite", b"hello, this is text\n" * 300), Refusal(1, [EXPORT_IT])),
     Case("a_csv_under_its_own_name", file_of("table.csv", b"a,b\n1,2\n"), Refusal((1, 3), [EXPORT_IT])),

@@ -181,6 +181,14 @@ def duration_unknown(_: Path) -> TraceBuilder:
     return t
 
 
+def kernels_of_a_range(_: Path) -> TraceBuilder:
+    t = TraceBuilder()
+    t.push_pop("step", 0, 50)
+    t.kernel(MARLIN, 1000, 100, launch=10)
+    t.kernel(CAST, 100, 100, launch=60)
+    return t
+
+
 def centuries(*, kernels: int, gpus: int) -> Callable[[Path], TraceBuilder]:
     """Times that each can be true where the duration is unknown, and whose sums fit no 64 bits."""
 
@@ -390,6 +398,13 @@ CASES = [
         three_kernels,
         Want(gpus={GPU: {"window_ns": 1000, "idle_ns": 700, "busy_ns": 300, "kernel_count": 4}}),
         args=window(0, 1000),
+    ),
+    Case(
+        "a_window_without_kernels_of_the_range_says_where_they_are",
+        kernels_of_a_range,
+        Refusal(3, [["'step'"], ["1000:1100"]]),
+        args=("--range", "step", *window(0, 500)),
+        oracle=False,
     ),
     Case(
         "a_window_without_kernels_is_an_abstention",
