@@ -16,7 +16,15 @@ from k25trace.ranges import ALLGATHER, ALLREDUCE, BENCH, REDUCESCATTER, name
 OPERATIONS = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER}
 ONE_SHOT = "one_shot"
 PATTERN = 7
-"""Values cycle through so many small whole numbers: their sums over ranks are exact in bf16."""
+"""Values cycle through so many small whole numbers; fewer where there are many ranks (`contribution`)."""
+EXACT = 256
+"""Whole numbers up to this are exact in bf16."""
+
+
+def contribution(n: int, rank: int, ranks: int) -> torch.Tensor:
+    """Return what a rank brings, n whole numbers; sums over up to 256 ranks, or some of them, are exact in bf16."""
+    most = EXACT // 2 // ranks + 1
+    return torch.arange(n) % max(2, min(PATTERN, most)) + rank % min(ranks, most)
 
 
 class Operation:
@@ -36,8 +44,8 @@ class Operation:
         if kind in {"all_gather", "reduce_scatter"}:
             n = max(ranks, n // ranks * ranks)
         self.size = n * dtype.itemsize
-        self._values = torch.arange(n, device=world.device) % PATTERN
-        mine = (self._values + world.rank).to(dtype)
+        self._elements = n
+        mine = contribution(n, world.rank, ranks).to(world.device, dtype)
         self._call: Callable[[], object]
         if kind == ONE_SHOT:
             self._call = self._one_shot(mine)
@@ -81,15 +89,14 @@ class Operation:
         self()
         self.world.synchronize()
         ranks, rank = self.world.size, self.world.rank
-        total = ranks * self._values + ranks * (ranks - 1) // 2
+        brought = (contribution(self._elements, other, ranks) for other in range(ranks))
         if self.kind == "all_gather":
-            part = self._values.numel() // ranks
-            expected = (self._values[:part] + torch.arange(ranks, device=self.world.device)[:, None]).flatten()
+            expected = torch.cat([every[: self._elements // ranks] for every in brought])
         elif self.kind == "reduce_scatter":
-            expected = total.chunk(ranks)[rank]
+            expected = sum(brought, torch.zeros(1, dtype=torch.int64)).chunk(ranks)[rank]
         else:
-            expected = total
-        wrong = int((self.out != expected.to(self.out.dtype)).sum())
+            expected = sum(brought, torch.zeros(1, dtype=torch.int64))
+        wrong = int((self.out != expected.to(self.out)).sum())
         # All-reduce works in place: sums of sums would overflow, so the calls that are timed add zeros.
         if self.kind == "all_reduce":
             self.out.zero_()

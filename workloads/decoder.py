@@ -10,7 +10,7 @@ from k25trace.workloads.annotate import Annotator
 from k25trace.workloads.experts import Draw, Experts, expert_bytes, relative_error, scratch_bytes
 from k25trace.workloads.mla_attention import CORES, Attention, normal
 from k25trace.workloads.moe_routing import route, routing_error
-from k25trace.workloads.shapes import Preset, linears, mla_core
+from k25trace.workloads.shapes import ATTENTION, Preset, linears, mla_core
 from k25trace.workloads.timing import elapsed_ns, moment
 from k25trace.workloads.world import World, all_gather_into
 from torch.nn.functional import rms_norm, silu
@@ -39,7 +39,7 @@ def layer_bytes(preset: Preset, ranks: int, path: str, requests: int, context: i
     """Return the bytes on one rank of a dense layer, of a MoE layer, and of what there is once."""
     one = linears(preset, ranks)
     cache = mla_core(preset, ranks, requests, context).cache_bytes
-    attention = sum(one[key].weight_bytes for key in ("qkv_a", "q_b", "w_uk", "w_uv", "o_proj")) + cache
+    attention = sum(one[key].weight_bytes for key in ATTENTION) + cache
     return {
         "dense": attention + one["dense_gate_up"].weight_bytes + one["dense_down"].weight_bytes,
         "moe": attention
@@ -257,7 +257,9 @@ class Decoder:
     def errors(self) -> dict[str, float]:
         """Return the relative errors of each kind of layer and of the logits; inputs are this program's own.
 
-        Every layer of a kind runs the same code, so the first of each is compared.
+        Every layer of a kind runs the same code, so the first of each is compared: what attention and MLP add
+        to the residual stream, too, each alone. Over a long context attention adds so little that the stream
+        would be nearly right without it.
         """
         found: dict[str, float] = {}
         x = self.embed()
@@ -267,16 +269,21 @@ class Decoder:
             out = self.layer(index, x)
             if f"{kind}_layer" not in found:
                 wide = x.to(torch.float64)
-                middle = wide + self._sum(self._attention[index].reference(self._norm(wide, "attn")))
+                attended = self._sum(self._attention[index].reference(self._norm(wide, "attn")))
+                middle = wide + attended
                 # The MLP is given what it was given in the program: bf16, and the same routing.
-                given = x + self.world.all_reduce(self._attention[index](self._norm(x, "attn")))
+                part = self._sum(self._attention[index](self._norm(x, "attn")))
+                found[f"{kind}_attention_alone"] = relative_error(part, attended)
+                given = x + part
                 normed = self._norm(given, "mlp")
                 if isinstance(mlp, Moe):
                     found["routing"] = mlp.routing_error(normed)
                     rest = mlp.reference(normed)
                 else:
                     rest = mlp.reference(normed.to(torch.float64))
-                found[f"{kind}_layer"] = relative_error(out, middle + self._sum(rest))
+                rest = self._sum(rest)
+                found[f"{kind}_mlp_alone"] = relative_error(self._sum(mlp(normed)), rest)
+                found[f"{kind}_layer"] = relative_error(out, middle + rest)
                 found[f"{kind}_attention"] = relative_error(given, middle)
             x = out
         wide = self._norm(x.to(torch.float64), "final")

@@ -3,6 +3,7 @@
 Read through ``nvidia-ml-py`` where that is installed; nothing is ever set.
 """
 
+import contextlib
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -86,6 +88,17 @@ def snapshot(world: World) -> Snapshot:
         )
     except (pynvml.NVMLError, AttributeError) as error:
         return Snapshot(properties.name, unknown=f"NVML: {error}")
+
+
+def available_bytes(said: Path = Path("/proc/meminfo")) -> int:
+    """Return the bytes of the machine's memory that a program may still have: the kernel's own estimate.
+
+    What holds copies of files counts, since it is given up when wanted. Without an estimate: pages that hold nothing.
+    """
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^MemAvailable:\s+(\d+) kB", said.read_text(encoding="ascii"), re.MULTILINE):
+            return int(found[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def foreign_bytes(processes: Mapping[int, int | None], own: int, beside_tensors: int) -> int:

@@ -120,6 +120,17 @@ def test_parameters_of_kimi_are_those_of_its_card():
     }
 
 
+@pytest.mark.parametrize(
+    ("preset", "total", "active"),
+    # The cards' 671 B and 37 B; 744 B and 40 B, of which the sparse attention's indexer is left out here, and of the
+    # active ones the embedding, which is looked up and not multiplied, is counted here.
+    [(DEEPSEEK_V3, 671.03, 37.55), (GLM_5, 743.18, 41.05)],
+)
+def test_parameters_of_the_other_models_are_those_of_their_cards(preset, total, active):
+    found = parameters(preset)
+    assert [found[key] / 1e9 for key in ("total", "active")] == pytest.approx([total, active], abs=5e-3)
+
+
 def test_the_kv_cache_is_read_whole_by_every_rank():
     at_8, at_1 = mla_core(KIMI_K25, 8, 1, 4096), mla_core(KIMI_K25, 1, 1, 4096)
     assert at_8.cache_bytes == at_1.cache_bytes == 4_718_592
