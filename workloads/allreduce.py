@@ -184,7 +184,7 @@ class Bench:
     def bursts(self) -> list[Job]:
         """Return the measurements of a decode step's all-reduces in a row: those of the layers, and all of a step."""
         jobs: list[Job] = []
-        for tokens in options.tokens(self.chosen.tokens):
+        for tokens in self.chosen.tokens:
             step = collectives(self.preset, self.world.size, tokens)
             reduces = [one for one in step if one.operation == "all_reduce"]
             in_layers = sum(one.calls for one in reduces if one.calls > 1)
@@ -317,7 +317,7 @@ def _parser() -> argparse.ArgumentParser:
     sizes.add_argument("--operations", default="all_reduce", metavar="OP,...", help=", ".join([*OPERATIONS, ONE_SHOT]))
     sizes.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     burst = parser.add_argument_group("the decode burst")
-    burst.add_argument("-M", "--tokens", default="1,4,16,64,256", metavar="M,...")
+    burst.add_argument("-M", "--tokens", type=options.tokens, default="1,4,16,64,256", metavar="M,...")
     burst.add_argument("--with-gemm", action="store_true", help="beside GEMMs, too")
     burst.add_argument("--gemms", type=options.positive, default=16, metavar="N", help="GEMMs for each all-reduce")
     burst.add_argument(
@@ -328,7 +328,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     burst.add_argument("--no-burst", action="store_true")
     burst.add_argument("--no-sizes", action="store_true")
-    parser.add_argument("--link-gb-per-s", type=float, metavar="X", help="of a GPU's links, in one direction")
+    parser.add_argument("--link-gb-per-s", type=options.rate, metavar="X", help="of a GPU's links, in one direction")
     sweep = parser.add_argument_group("settings of NCCL")
     sweep.add_argument(
         "--sweep",
@@ -345,9 +345,12 @@ def main() -> int:
     chosen = _parser().parse_args()
     if chosen.stepfactor < 2:
         raise UsageError("-f must be at least 2")
+    if chosen.no_sizes and chosen.no_burst:
+        raise UsageError("nothing is measured with both --no-sizes and --no-burst")
+    if chosen.minbytes > chosen.maxbytes and not chosen.no_sizes:
+        raise UsageError(f"-b {chosen.minbytes:,} is above -e {chosen.maxbytes:,}")
     if unknown := set(chosen.operations.split(",")) - {*OPERATIONS, ONE_SHOT}:
         raise UsageError(f"there is no operation {', '.join(sorted(unknown))}", ", ".join([*OPERATIONS, ONE_SHOT]))
-    options.tokens(chosen.tokens)
     if chosen.sweep:
         return sweep(chosen, without_sweep(sys.argv[1:]))
     world, annotator = options.begin(chosen)

@@ -7,7 +7,6 @@ step does the same work.
 
 import argparse
 import itertools
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -143,11 +142,8 @@ def _fit(world: World, chosen: argparse.Namespace, preset: Preset) -> int:
     """Return the number of layers: what was asked for if it fits, or as many as do."""
     tokens = chosen.requests * (chosen.verify_width + 1)
     arguments = (preset, world.size, chosen.path, chosen.requests, chosen.context)
-    if world.cuda:
-        free = torch.cuda.mem_get_info(world.device)[0]
-    else:
-        # All ranks share the machine's memory.
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // world.local_size
+    # On a CPU all ranks share the machine's memory.
+    free = torch.cuda.mem_get_info(world.device)[0] if world.cuda else machine.available_bytes() // world.local_size
     free = min(world.gather(free))
     spare = SPARE_BYTES if world.cuda else CPU_SPARE_BYTES
     fitting = layers_that_fit(*arguments, tokens, free, spare)
@@ -181,6 +177,8 @@ def _skew(text: str) -> tuple[int, int]:
         ns = parse_ns(late if not late.replace(".", "", 1).isdigit() else f"{late}us")
     except UsageError as error:
         raise argparse.ArgumentTypeError(error.message) from None
+    if ns < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: a rank cannot be early")
     return int(rank), ns
 
 
@@ -216,6 +214,8 @@ def main() -> None:
     """Run the workload."""
     chosen = _parser().parse_args()
     preset = options.preset(chosen)
+    if chosen.eager_steps == 0 == chosen.graph_steps:
+        raise UsageError("nothing is measured with --eager-steps 0 and --graph-steps 0")
     if chosen.context <= chosen.verify_width:
         raise UsageError("--context must hold the tokens that are verified")
     world, annotator = options.begin(chosen)

@@ -244,7 +244,7 @@ def make_ready(bench: Bench, tokens: Sequence[int], only: Sequence[str], paths: 
 def main() -> int:
     """Run the benchmark."""
     parser = options.parser("gemm", __doc__)
-    parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...")
+    parser.add_argument("-M", "--tokens", type=options.tokens, default="1,8,64", metavar="M,...")
     parser.add_argument("--tp", type=options.positive, help="ranks that share the weights (default: those of this run)")
     parser.add_argument(
         "--only", metavar="NAME,...", help="some of the linears; 'experts' is a layer's experts together"
@@ -276,7 +276,7 @@ def main() -> int:
     ceilings = measure_ceilings(world, annotator, bench.timing)
     alone = chosen.ranks == "1"
     busy = world.rank == 0 or not alone
-    results = make_ready(bench, options.tokens(chosen.tokens), only, paths) if busy else []
+    results = make_ready(bench, chosen.tokens, only, paths) if busy else []
     with recording(world, annotator):
         take(world, annotator, bench.timing, bench.jobs)
     world.barrier("the other ranks")

@@ -97,7 +97,7 @@ class Attention:
         self.w_o = normal(one["o_proj"].k, one["o_proj"].n, own).mul_(ranks**-0.5)
         self.cache = torch.randn((requests, context, p.latent), device=device, generator=shared, dtype=torch.bfloat16)
         positions = torch.arange(context - queries, context, device=device, dtype=torch.float64).repeat(requests)
-        frequencies = 10000.0 ** (-torch.arange(0, p.qk_rope, 2, device=device, dtype=torch.float64) / p.qk_rope)
+        frequencies = p.rope_theta ** (-torch.arange(0, p.qk_rope, 2, device=device, dtype=torch.float64) / p.qk_rope)
         self._angles = positions.unsqueeze(1) * frequencies
         self._cosine, self._sine = (f(self._angles).to(torch.bfloat16) for f in (torch.cos, torch.sin))
         self._scale = (p.qk_nope + p.qk_rope) ** -0.5
@@ -171,7 +171,7 @@ class Attention:
 
 def _decode(world: World, annotator: Annotator, chosen: argparse.Namespace, preset: Preset, context: int) -> list[Job]:
     jobs: list[Job] = []
-    for requests in options.tokens(chosen.tokens):
+    for requests in chosen.tokens:
         core = mla_core(preset, chosen.tp, requests, context)
         shape = {"M": requests, "heads": preset.heads // chosen.tp, "context": context}
         copies = copies_for(world, core.cache_bytes)
@@ -272,8 +272,10 @@ def _prefill(world: World, chosen: argparse.Namespace, preset: Preset, context: 
 def main() -> int:
     """Run the benchmark."""
     parser = options.parser("mla_attention", __doc__)
-    parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...", help="requests of a batch")
-    parser.add_argument("--context", default="4096", metavar="C,...", help="tokens in the cache")
+    parser.add_argument(
+        "-M", "--tokens", type=options.tokens, default="1,8,64", metavar="M,...", help="requests of a batch"
+    )
+    parser.add_argument("--context", type=options.tokens, default="4096", metavar="C,...", help="tokens in the cache")
     parser.add_argument("--tp", type=options.positive, help="ranks that share the heads (default: those of this run)")
     parser.add_argument("--prefill", action="store_true", help="the prefill form, too")
     options.add_timing(parser)
@@ -285,7 +287,7 @@ def main() -> int:
     linears(preset, chosen.tp)
     ceilings = measure_ceilings(world, annotator, options.timing(chosen))
     jobs: list[Job] = []
-    for context in options.tokens(chosen.context):
+    for context in chosen.context:
         jobs += _decode(world, annotator, chosen, preset, context)
         if chosen.prefill:
             jobs.append(_prefill(world, chosen, preset, context))

@@ -64,7 +64,7 @@ def jobs(world: World, chosen: argparse.Namespace, preset: Preset, *, vllm: bool
     """Return routing and sorting, checked, for each number of tokens."""
     found = []
     generator = torch.Generator(world.device).manual_seed(chosen.seed + world.rank)
-    for tokens in options.tokens(chosen.tokens):
+    for tokens in chosen.tokens:
         shape = {"M": tokens, "experts": preset.experts, "top_k": preset.top_k}
         logits = torch.randn(tokens, preset.experts, device=world.device, generator=generator)
         bias = 0.1 * torch.randn(preset.experts, device=world.device, generator=generator)
@@ -129,7 +129,7 @@ def _vllm(
 def main() -> int:
     """Run the benchmark."""
     parser = options.parser("moe_routing", __doc__)
-    parser.add_argument("-M", "--tokens", default="1,8,64", metavar="M,...")
+    parser.add_argument("-M", "--tokens", type=options.tokens, default="1,8,64", metavar="M,...")
     parser.add_argument("--vllm-ops", type=Path, metavar="PATH", help="vLLM's MoE library; also if vllm is installed")
     options.add_timing(parser)
     chosen = parser.parse_args()
@@ -139,6 +139,8 @@ def main() -> int:
     missing = None
     try:
         w4a16.load_vllm_ops(chosen.vllm_ops)
+        if not world.cuda:
+            missing = "vLLM's operators need a GPU"
     except CannotRun as error:
         if chosen.vllm_ops is not None:
             raise

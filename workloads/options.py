@@ -1,23 +1,28 @@
 """Options that every workload has."""
 
 import argparse
+import math
 from pathlib import Path
+from typing import NoReturn
 
 from k25trace.workloads.annotate import Annotator
-from k25trace.workloads.results import writable
+from k25trace.workloads.results import refuse_unwritable
 from k25trace.workloads.shapes import PRESETS, Preset
 from k25trace.workloads.timing import Timing
 from k25trace.workloads.world import World, open_world
 
 from k25trace.errors import UsageError
 
+MOST = 2**31 - 1
+"""No count, width or seed is above this: products of them still fit into torch's 64 bits."""
 
-def positive(text: str) -> int:
-    """Return a whole number above 0."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, as every other error, and that takes no abbreviations."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the command line."""
+        raise UsageError(message, f"{self.prog} --help lists the options")
 
 
 def natural(text: str) -> int:
@@ -25,6 +30,24 @@ def natural(text: str) -> int:
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
+    if value > MOST:
+        raise argparse.ArgumentTypeError(f"{text} is above {MOST:,}")
+    return value
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    value = natural(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def rate(text: str) -> float:
+    """Return a finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no rate")
     return value
 
 
@@ -38,7 +61,8 @@ def seconds(text: str) -> float:
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the common options."""
-    made = argparse.ArgumentParser(
+    made = Parser(
+        allow_abbrev=False,
         prog=f"python -m k25trace.workloads.{name}",
         description=(description or "").partition("\n\n")[0],
         epilog=f"On N GPUs: torchrun --nproc-per-node N -m k25trace.workloads.{name} ...",
@@ -75,19 +99,16 @@ def preset(options: argparse.Namespace) -> Preset:
 
 
 def tokens(text: str) -> list[int]:
-    """Return a list of numbers of tokens: ``1,4,16``."""
+    """Return a list of numbers of tokens: ``1,4,16``; each once."""
     try:
-        values = [int(part) for part in text.split(",")]
+        return list(dict.fromkeys(positive(part) for part in text.split(",")))
     except ValueError:
-        raise UsageError(f"{text!r} is no list of numbers", "such as 1,4,16") from None
-    if any(value < 1 for value in values):
-        raise UsageError(f"{text!r}: every number must be above 0")
-    return values
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers, such as 1,4,16") from None
 
 
 def begin(options: argparse.Namespace) -> tuple[World, Annotator]:
     """Join the run and emit the rank label."""
-    writable(options.json, force=options.force)
+    refuse_unwritable(options.json, force=options.force)
     world = open_world(options.device, options.timeout)
     annotator = Annotator(options.nvtx)
     annotator.label(world.rank)

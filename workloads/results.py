@@ -1,6 +1,7 @@
 """What a workload reports: one JSON object of schema ``k25trace.bench/1``, and a table."""
 
 import argparse
+import contextlib
 import datetime
 import json
 import math
@@ -142,14 +143,39 @@ def failures(results: Sequence[Result]) -> int:
     return CannotRun.exit_code if wrong else 0
 
 
-def writable(path: Path | None, *, force: bool) -> None:
-    """Refuse a file for the results that exists, or whose folder does not, before anything is measured."""
-    if path is None:
+def _beside(target: Path) -> Path:
+    """Return the file that is written first, and then renamed to the target."""
+    return target.with_name(f".k25trace-{os.getpid()}.json")
+
+
+def refuse_unwritable(path: Path | None, *, force: bool) -> None:
+    """Refuse a file for the results that exists or cannot be written, before anything is measured.
+
+    Rank 0 writes, so it alone looks: on other machines the folder need not be there.
+    """
+    if path is None or os.environ.get("RANK", "0") != "0":
         return
-    if path.exists() and not force:
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        there = None
+    except OSError as error:
+        raise CannotRun(f"{path}: {error.strerror}") from None
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "name a file in it")
+    if there is not None and not force:
         raise UsageError(f"{path} exists", "choose another name, or --force")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is no folder", "make it first")
+    try:
+        _beside(path).touch()
+        _beside(path).unlink()
+    except OSError as error:
+        raise CannotRun(f"{path}: cannot be written: {error.strerror}") from None
+
+
+_Read = tuple[list[int], float | None, str | None]
+"""A rank's samples, error and reason why there are none."""
 
 
 def document(
@@ -168,13 +194,15 @@ def document(
     """
     after = machine.snapshot(world)
     states: list[tuple[Snapshot, Snapshot]] = world.gather((before, after))
-    every: list[list[tuple[list[int], float | None]]] = world.gather([(r.read().samples, r.error) for r in results])
+    every: list[list[_Read]] = world.gather([(r.read().samples, r.error, r.unavailable) for r in results])
     rows = []
     for index, result in enumerate(results):
         of_ranks = [ranks[index] for ranks in every]
-        slowest = [max(samples) for samples in zip(*(samples for samples, _ in of_ranks), strict=False)]
-        errors = [error for _, error in of_ranks if error is not None]
-        rows.append(_row(result, slowest, max(errors) if errors else None, ceilings))
+        # Where one rank could not, there is no slowest rank, and its reason is the row's.
+        reason = next((reason for *_, reason in of_ranks if reason is not None), None)
+        slowest = [] if reason else [max(each) for each in zip(*(samples for samples, *_ in of_ranks), strict=True)]
+        errors = [error for _, error, _ in of_ranks if error is not None]
+        rows.append(_row(result, slowest, max(errors) if errors else None, reason, ceilings))
     reasons = {reason: None for pair in states for reason in machine.dirt(*pair)}
     return {
         "schema": SCHEMA,
@@ -205,7 +233,9 @@ def _plain(value: object) -> object:
     return value if isinstance(value, str | int | float | bool | list | None) else str(value)
 
 
-def _row(result: Result, slowest: Sequence[int], error: float | None, ceilings: Ceilings | None) -> dict[str, Any]:
+def _row(
+    result: Result, slowest: Sequence[int], error: float | None, unavailable: str | None, ceilings: Ceilings | None
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": result.name,
         "variant": result.variant,
@@ -220,7 +250,7 @@ def _row(result: Result, slowest: Sequence[int], error: float | None, ceilings: 
         "matmul_ceiling_share": None,
         "error": error,
         "tolerance": result.tolerance,
-        "unavailable": result.unavailable,
+        "unavailable": unavailable,
         **result.extra,
     }
     if slowest:
@@ -293,22 +323,22 @@ def _number(value: float | None, scale: float) -> str:
 
 
 def publish(world: World, found: Mapping[str, Any], options: argparse.Namespace) -> None:
-    """On rank 0, print the table and write the file."""
+    """On rank 0, write the file and print the table; the file first, since a closed pipe ends the program."""
     if world.rank != 0:
         return
+    if options.json is not None:
+        write(options.json, found)
     table(found)
-    if options.json is None:
-        return
-    write(options.json, found)
 
 
 def write(target: Path, found: Mapping[str, Any]) -> None:
     """Write the object beside its target first, then rename it."""
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside = _beside(target)
     try:
         beside.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         beside.replace(target)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise CannotRun(f"{target}: {error.strerror}") from None
     say(f"wrote {target}")

@@ -27,8 +27,8 @@ class Preset:
         Attention (MLA): widths, ranks of the low-rank projections, and widths of a head.
     experts, top_k, shared_experts, expert_width, groups, top_groups, routed_scale
         The mixture of experts; ``groups`` and ``top_groups`` restrict routing to some groups of experts.
-    dense_width, vocabulary, norm_epsilon
-        The dense layers' MLP, the vocabulary, and RMSNorm.
+    dense_width, vocabulary, norm_epsilon, rope_theta
+        The dense layers' MLP, the vocabulary, RMSNorm, and the base of the rotary embedding (not stretched by YaRN).
     source
         Where the values stand.
     """
@@ -53,6 +53,7 @@ class Preset:
     dense_width: int
     vocabulary: int
     norm_epsilon: float
+    rope_theta: float
     source: str
 
     @property
@@ -92,6 +93,7 @@ KIMI_K25 = Preset(
     dense_width=18432,
     vocabulary=163840,
     norm_epsilon=1e-5,
+    rope_theta=50_000.0,
     source="KimiK2Provider of NVIDIA Megatron-Bridge; text_config of Kimi-K2.6 as checked by pegainfer",
 )
 DEEPSEEK_V3 = Preset(
@@ -115,6 +117,7 @@ DEEPSEEK_V3 = Preset(
     dense_width=18432,
     vocabulary=129280,
     norm_epsilon=1e-6,
+    rope_theta=10_000.0,
     source="config.json of deepseek-ai/DeepSeek-V3; deepseek_v3 config of vLLM 0.11",
 )
 GLM_5 = Preset(
@@ -138,6 +141,7 @@ GLM_5 = Preset(
     dense_width=12288,
     vocabulary=154880,
     norm_epsilon=1e-5,
+    rope_theta=1_000_000.0,
     source="config.json of unsloth/GLM-5 (sparse-attention indexer left out); glm_moe_dsa of NeMo AutoModel",
 )
 TINY = Preset(
@@ -161,6 +165,7 @@ TINY = Preset(
     dense_width=256,
     vocabulary=512,
     norm_epsilon=1e-5,
+    rope_theta=10_000.0,
     source="no model: small enough for a CPU, divisible by 8 ranks",
 )
 PRESETS = {preset.name: preset for preset in (KIMI_K25, DEEPSEEK_V3, GLM_5, TINY)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from k25trace.workloads.results import SCHEMA, table, writable, write
+from k25trace.workloads.results import SCHEMA, refuse_unwritable, table, write
 from k25trace.workloads.world import CannotRun, say
 
 from k25trace.errors import UsageError
@@ -31,6 +31,8 @@ def combinations(settings: Sequence[str]) -> list[dict[str, str]]:
         key, equals, text = setting.partition("=")
         if not equals or not key.replace("_", "").isalnum() or not key.startswith("NCCL_"):
             raise UsageError(f"{setting!r} is no setting", "such as NCCL_PROTO=LL,Simple")
+        if key in names:
+            raise UsageError(f"{key} is given twice", f"--sweep {key}=V,... takes all its values")
         names.append(key)
         values.append(text.split(","))
     return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
@@ -40,12 +42,13 @@ def sweep(chosen: argparse.Namespace, words: Sequence[str]) -> int:
     """Run this program under torchrun for each combination of settings, and join the results."""
     if "WORLD_SIZE" in os.environ:
         raise UsageError("--sweep starts torchrun itself", "run it without torchrun, with --nproc N")
-    writable(chosen.json, force=chosen.force)
+    refuse_unwritable(chosen.json, force=chosen.force)
+    settings_of_each = combinations(chosen.sweep)
     nproc = chosen.nproc or max(1, torch.cuda.device_count())
     joined: dict[str, Any] | None = None
     failed: list[str] = []
     with tempfile.TemporaryDirectory() as place:
-        for number, settings in enumerate(combinations(chosen.sweep)):
+        for number, settings in enumerate(settings_of_each):
             shown = " ".join(f"{key}={value or '(unset)'}" for key, value in settings.items())
             say(f"[{number + 1}] {shown}")
             environment = {key: value for key, value in os.environ.items() if key not in settings}
@@ -69,7 +72,7 @@ def sweep(chosen: argparse.Namespace, words: Sequence[str]) -> int:
                 text=True,
             )
             if done.returncode or not target.exists():
-                said = [line for line in done.stderr.splitlines() if line.startswith(("error:", "hint:"))]
+                said = [line[7:] for line in done.stderr.splitlines() if line.startswith("error: ")]
                 failed.append(f"{shown}: {said[0] if said else f'exit code {done.returncode}'}")
                 say(failed[-1])
                 continue
@@ -84,10 +87,10 @@ def sweep(chosen: argparse.Namespace, words: Sequence[str]) -> int:
                 joined["dirty"] = list(dict.fromkeys(joined["dirty"] + found["dirty"]))
     if joined is None:
         raise CannotRun("no setting worked: " + (failed[0] if failed else "none was given"))
-    joined |= {"schema": SCHEMA, "sweep": combinations(chosen.sweep), "failed": failed}
-    table(joined)
+    joined |= {"schema": SCHEMA, "sweep": settings_of_each, "failed": failed}
     if chosen.json is not None:
         write(chosen.json, joined)
+    table(joined)
     return 1 if failed else 0
 
 

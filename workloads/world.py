@@ -7,6 +7,7 @@ collectives: a barrier leaves no kernel in a trace, and one that fails can say w
 import datetime
 import os
 import pickle
+import re
 import sys
 import threading
 import time
@@ -214,10 +215,13 @@ class _Watch(threading.Thread):
         return f"; {names_of(behind)} missing" if behind else "; every rank is in it"
 
 
+START = "start with torchrun --nproc-per-node N -m ..."
+
+
 def _number(key: str, otherwise: int) -> int:
     text = os.environ.get(key, str(otherwise))
     if not text.isascii() or not text.isdigit():
-        raise UsageError(f"{key}={text!r} is no number", "start with torchrun --nproc-per-node N -m ...")
+        raise UsageError(f"{key}={text!r} is no number", START)
     return int(text)
 
 
@@ -231,6 +235,8 @@ def open_world(device: str, timeout_s: float) -> World:
     """
     size, rank = _number("WORLD_SIZE", 1), _number("RANK", 0)
     local_rank, local_size = _number("LOCAL_RANK", rank), _number("LOCAL_WORLD_SIZE", size)
+    if not 0 <= rank < size:
+        raise UsageError(f"RANK={rank} and WORLD_SIZE={size}: ranks are 0 to WORLD_SIZE - 1", START)
     if device == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found == 0:
@@ -269,6 +275,7 @@ def open_world(device: str, timeout_s: float) -> World:
 _hosting: list[bool] = []
 """Holds something if this process hosts the store that the other ranks use."""
 LINGER_S = 3.0
+MAX_PORT = 65535
 
 
 def _linger() -> None:
@@ -282,6 +289,8 @@ def _reach(rank: int, timeout_s: float) -> Callable[..., dist.Store]:
     host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), _number("MASTER_PORT", 29500)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if port > MAX_PORT:
+        raise UsageError(f"MASTER_PORT={port} is no port", START)
 
     def connect(*, first: bool) -> dist.Store:
         try:
@@ -304,21 +313,52 @@ def _reach(rank: int, timeout_s: float) -> Callable[..., dist.Store]:
     return connect
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a shell."""
+SMALLER = "fewer tokens, a shorter context, smaller sizes, or more ranks"
+
+
+def refusal(error: BaseException) -> K25TraceError | None:
+    """Return what a user can do something about, in one line, of an error that torch raised; None of others.
+
+    Torch tells a lack of memory, a tensor that no memory could hold and a lost connection apart by their words
+    alone, where they are not of a class of their own.
+    """
+    text = next(iter(str(error).splitlines()), "")
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return CannotRun(f"not enough GPU memory: {text}", SMALLER)
+    if isinstance(error, MemoryError) or re.search(
+        r"can't allocate memory|out of memory|not enough memory|size .*overflow", text
+    ):
+        found = re.search(r"allocate (\d+) bytes", text)
+        return CannotRun(f"not enough memory{f': {int(found[1]):,} B in one piece' if found else ''}", SMALLER)
+    if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in text):
+        return CannotRun(f"the other ranks cannot be reached: {text}", "look at their output; one may have ended")
+    return None
+
+
 def run(main: Callable[[], int | None]) -> None:
     """Run a workload's main: errors that a user can do something about are one line, and end the process."""
     code = 0
     try:
         code = main() or 0
-    except K25TraceError as error:
-        who = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
-        say(f"error: {who}{error.message}")
-        if error.hint:
-            say(f"hint: {error.hint}")
-        code = error.exit_code
-    except torch.cuda.OutOfMemoryError as error:
-        say(f"error: not enough GPU memory: {str(error).splitlines()[0]}")
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        say("error: interrupted")
+        code = INTERRUPTED
+    except OSError as error:
+        # The table: what is read from or written to files is dealt with where it is.
+        say(f"error: standard output: {error.strerror}")
         code = CannotRun.exit_code
-    sys.stdout.flush()
+    except (K25TraceError, RuntimeError, MemoryError) as error:
+        known = error if isinstance(error, K25TraceError) else refusal(error)
+        if known is None:
+            raise
+        who = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
+        say(f"error: {who}{known.message}")
+        if known.hint:
+            say(f"hint: {known.hint}")
+        code = known.exit_code
     sys.stderr.flush()
     if code:
         for thread in threading.enumerate():

@@ -1,6 +1,7 @@
 """What goes wrong is one line that says what, and never hangs."""
 
-import os
+import importlib
+import signal
 import socket
 import subprocess
 import sys
@@ -45,12 +46,12 @@ def test_marlin_needs_a_gpu(workload):
     assert (ran.code, ran.stderr.splitlines()[0]) == (1, "error: Marlin's kernels need a GPU")
 
 
-def test_not_enough_memory_says_how_much_and_how_many_layers_fit(monkeypatch, capsys):
+def test_not_enough_memory_says_how_much_and_how_many_layers_fit(monkeypatch):
     from k25trace.workloads import decode
 
     lone = SimpleNamespace(cuda=False, size=1, local_size=1, gather=lambda what: [what])
     chosen = SimpleNamespace(requests=4, verify_width=0, path="marlin", context=4096, layers=20)
-    monkeypatch.setattr(os, "sysconf", lambda name: 1 if name == "SC_PAGE_SIZE" else 140 * 10**9)
+    monkeypatch.setattr(decode.machine, "available_bytes", lambda: 140 * 10**9)
     with pytest.raises(CannotRun, match=r"20 layers need 19\d,\d{3},\d{3},\d{3} B on each rank") as refused:
         decode._fit(lone, chosen, KIMI_K25)
     fitting = layers_that_fit(KIMI_K25, 1, "marlin", 4, 4096, 4, 140 * 10**9, CPU_SPARE_BYTES)
@@ -86,6 +87,7 @@ def test_a_library_for_another_torch(workload, tmp_path):
         ("decode", ("--context", "2", "--verify-width", "2"), "--context must hold"),
         ("gemm", ("--only", "q_a"), "there is no q_a"),
         ("gemm", ("-M", "1,x"), "is no list of numbers"),
+        ("moe_routing", ("-M", "9223372036854775808"), "is above 2,147,483,647"),
         ("gemm", ("--tp", "3"), "cannot be split over 3 ranks"),
         ("allreduce", (), "at least 2 ranks"),
         ("allreduce", ("--sweep", "LD_PRELOAD=x"), "is no setting"),
@@ -95,8 +97,11 @@ def test_options_that_make_no_sense(workload, module, words, said):
     path = ("--path", "bf16") if module == "decode" else ()
     ran = workload(module, *path, *words)
     assert (ran.code, ran.found) == (2, {})
-    assert said in ran.stderr
-    assert "Traceback" not in ran.stderr
+    one, *hint = ran.stderr.splitlines()
+    assert one.startswith("error: ")
+    assert said in one
+    assert all(line.startswith("hint: ") for line in hint)
+    assert len(hint) <= 1
 
 
 def test_results_are_not_overwritten(tmp_path):
@@ -106,6 +111,124 @@ def test_results_are_not_overwritten(tmp_path):
         capture_output=True, text=True, check=False, cwd=tmp_path, env=environment(), timeout=60,
     )  # fmt: skip
     assert (done.returncode, (tmp_path / "there.json").read_text()) == (2, "mine")
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "said"),
+    [
+        ("decode", ("--skew", "0:-5us"), "a rank cannot be early"),
+        ("decode", ("--eager-steps", "0", "--graph-steps", "0"), "nothing is measured"),
+        ("decode", ("--preset", "nope"), "invalid choice: 'nope'"),
+        ("moe_routing", ("-M", "1,0"), "0 is not above 0"),
+        ("moe_routing", ("--seed", "99999999999999999999"), "is above 2,147,483,647"),
+        ("moe_routing", ("--timeout", "nan"), "nan is no time"),
+        ("moe_routing", ("--see", "1"), "unrecognized arguments: --see"),
+        ("allreduce", ("--sweep", "NCCL_PROTO=LL", "--sweep", "NCCL_PROTO=Simple"), "NCCL_PROTO is given twice"),
+        ("allreduce", ("--link-gb-per-s", "nan"), "nan is no rate"),
+        ("allreduce", ("--no-sizes", "--no-burst"), "nothing is measured"),
+        ("allreduce", ("-b", "1M", "-e", "1K"), "-b 1,048,576 is above -e 1,024"),
+    ],
+)
+def test_options_that_are_refused_before_ranks_meet(monkeypatch, module, words, said):
+    program = importlib.import_module(f"k25trace.workloads.{module}")
+    monkeypatch.setattr(sys, "argv", [module, "--device", "cpu", *words])
+    with pytest.raises(UsageError) as refused:
+        program.main()
+    assert said in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("there", 2, "is a folder"),
+        ("nowhere/x.json", 2, "is no folder"),
+        ("there.json/x.json", 1, "Not a directory"),
+        ("x" * 300, 1, "File name too long"),
+        ("/proc/x.json", 1, "cannot be written"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, name, code, said):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there.json").touch()
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run(
+        [*command("moe_routing"), "--force", "--json", name],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env=environment(), timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr.splitlines()[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_name_as_long_as_names_can_be_is_written(tmp_path):
+    done = subprocess.run(
+        [*command("moe_routing", "-M", "1", "-n", "1", "--calls", "1"), "--json", "x" * 255],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env=environment(), timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, [file.name for file in tmp_path.iterdir()]) == (0, ["x" * 255])
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("moe_routing", ("-M", "2147483647")),
+        ("mla_attention", ("-M", "1", "--context", "2147483647")),
+        ("mla_attention", ("-M", "2147483647", "--context", "2147483647", "--preset", "kimi-k2.5")),
+    ],
+)
+def test_what_no_memory_holds_is_one_line(workload, module, words):
+    ran = workload(module, *words)
+    assert (ran.code, ran.found) == (1, {})
+    assert ran.stderr.startswith("error: not enough memory")
+    assert len(ran.stderr.splitlines()) == 2
+
+
+def test_errors_of_torch_that_are_nobody_s_fault_keep_their_traceback():
+    assert worlds.refusal(RuntimeError("mat1 and mat2 shapes cannot be multiplied (1x2 and 3x4)")) is None
+    assert worlds.refusal(RuntimeError("")) is None
+    lost = worlds.refusal(torch.distributed.DistNetworkError("Broken pipe"))
+    assert lost is not None
+    assert (lost.message, lost.exit_code) == ("the other ranks cannot be reached: Broken pipe", 1)
+
+
+def test_a_full_disk_under_the_table_leaves_the_results(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*command("moe_routing", "-M", "1", "-n", "1", "--calls", "1"), "--json", "found.json"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path, env=environment(), timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["wrote found.json", "error: standard output: No space left on device"]
+    assert (tmp_path / "found.json").exists()
+
+
+def test_an_interrupt_is_one_line():
+    steps = ("--path", "bf16", "--context", "8", "-M", "1", "--eager-steps", "100000000")
+    with subprocess.Popen(
+        command("decode", *steps), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment()
+    ) as process:
+        said = [process.stderr.readline() for _ in range(2)]  # the steps begin
+        assert said[1].startswith("checked against float64")
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)[1]
+    assert (process.returncode, rest) == (130, "error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "RANK=2 and WORLD_SIZE=2"),
+        ({"WORLD_SIZE": "0", "RANK": "0"}, "RANK=0 and WORLD_SIZE=0"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE='two' is no number"),
+        ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT=99999 is no port"),
+    ],
+)
+def test_an_environment_that_describes_no_run(workload, env, said):
+    ran = workload("moe_routing", **env)
+    assert ran.code == 2
+    assert said in ran.stderr.splitlines()[0]
 
 
 def free_port():
@@ -135,6 +258,24 @@ def test_a_missing_first_rank_is_named():
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 1
     assert "rank 0 is missing" in said
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_rank_that_is_killed_ends_the_others_with_one_line(killed):
+    port, steps = free_port(), ("--context", "8", "-M", "1", "--eager-steps", "100000000", "--timeout", "5")
+    started = [start(rank, 2, port, *steps) for rank in (0, 1)]
+    try:
+        for _ in range(2):  # the steps begin
+            assert started[0].stderr.readline()
+        started[killed].kill()
+        said = started[1 - killed].communicate(timeout=60)[1]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    assert started[1 - killed].returncode == 1
+    assert "Traceback" not in said
+    assert f"error: rank {1 - killed}: " in said
 
 
 STUCK = """
