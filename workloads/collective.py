@@ -16,15 +16,38 @@ from k25trace.ranges import ALLGATHER, ALLREDUCE, BENCH, REDUCESCATTER, name
 OPERATIONS = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER}
 ONE_SHOT = "one_shot"
 PATTERN = 7
-"""Values cycle through so many small whole numbers; fewer where there are many ranks (`contribution`)."""
+"""Values cycle through so many small whole numbers; fewer where there are many ranks (`Pattern`)."""
 EXACT = 256
 """Whole numbers up to this are exact in bf16."""
 
 
-def contribution(n: int, rank: int, ranks: int) -> torch.Tensor:
-    """Return what a rank brings, n whole numbers; sums over up to 256 ranks, or some of them, are exact in bf16."""
-    most = EXACT // 2 // ranks + 1
-    return torch.arange(n) % max(2, min(PATTERN, most)) + rank % min(ranks, most)
+@dataclass(frozen=True)
+class Pattern:
+    """What ranks bring: a cycle of whole numbers, and to each of them the rank's own.
+
+    Sums over up to 256 ranks, or over some of them, are exact in bf16.
+    """
+
+    cycle: torch.Tensor
+    ranks: int
+
+    @staticmethod
+    def of(n: int, ranks: int, dtype: torch.dtype, device: torch.device) -> "Pattern":
+        """Return the pattern of n elements."""
+        most = EXACT // 2 // ranks + 1
+        return Pattern((torch.arange(n, device=device) % max(2, min(PATTERN, most))).to(dtype), ranks)
+
+    def own(self, rank: int) -> int:
+        """Return what a rank adds to the cycle."""
+        return rank % min(self.ranks, EXACT // 2 // self.ranks + 1)
+
+    def brought(self, rank: int) -> torch.Tensor:
+        """Return what a rank brings."""
+        return self.cycle + self.own(rank)
+
+    def total(self) -> torch.Tensor:
+        """Return what all ranks bring, added up."""
+        return self.cycle * self.ranks + sum(self.own(rank) for rank in range(self.ranks))
 
 
 class Operation:
@@ -44,8 +67,8 @@ class Operation:
         if kind in {"all_gather", "reduce_scatter"}:
             n = max(ranks, n // ranks * ranks)
         self.size = n * dtype.itemsize
-        self._elements = n
-        mine = contribution(n, world.rank, ranks).to(world.device, dtype)
+        self._pattern = Pattern.of(n, ranks, dtype, world.device)
+        mine = self._pattern.brought(world.rank)
         self._call: Callable[[], object]
         if kind == ONE_SHOT:
             self._call = self._one_shot(mine)
@@ -89,14 +112,13 @@ class Operation:
         self()
         self.world.synchronize()
         ranks, rank = self.world.size, self.world.rank
-        brought = (contribution(self._elements, other, ranks) for other in range(ranks))
         if self.kind == "all_gather":
-            expected = torch.cat([every[: self._elements // ranks] for every in brought])
+            expected = torch.cat([self._pattern.brought(other).chunk(ranks)[0] for other in range(ranks)])
         elif self.kind == "reduce_scatter":
-            expected = sum(brought, torch.zeros(1, dtype=torch.int64)).chunk(ranks)[rank]
+            expected = self._pattern.total().chunk(ranks)[rank]
         else:
-            expected = sum(brought, torch.zeros(1, dtype=torch.int64))
-        wrong = int((self.out != expected.to(self.out)).sum())
+            expected = self._pattern.total()
+        wrong = int((self.out != expected).sum())
         # All-reduce works in place: sums of sums would overflow, so the calls that are timed add zeros.
         if self.kind == "all_reduce":
             self.out.zero_()

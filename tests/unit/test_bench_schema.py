@@ -15,3 +15,10 @@ def test_every_key_is_described_on_the_page():
         wanted |= one["properties"]
     assert all(what.get("description") for what in wanted.values())
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(wanted)
+
+
+def test_the_page_says_what_the_schema_says():
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (.*) \|$", PAGE, re.MULTILINE)
+    tables = (SCHEMA, *SCHEMA["$defs"].values())
+    said = [(name, what["description"]) for one in tables for name, what in one["properties"].items()]
+    assert set(said) <= set(rows)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 if True:  # after the look whether torch is there
     import torch.distributed as dist
     from k25trace.workloads.annotate import Annotator
-    from k25trace.workloads.collective import OPERATIONS, Operation, contribution
+    from k25trace.workloads.collective import OPERATIONS, Operation, Pattern
     from k25trace.workloads.decoder import Decoder, DenseMlp, Moe
     from k25trace.workloads.machine import available_bytes
     from k25trace.workloads.mla_attention import TOLERANCE, Attention
@@ -37,11 +37,14 @@ def group():
 @given(st.integers(1, 256), st.sampled_from([torch.bfloat16, torch.float32]))
 def test_sums_over_ranks_are_exact_and_every_rank_of_a_server_matters(ranks, dtype):
     n = 40
-    every = [contribution(n, rank, ranks) for rank in range(ranks)]
+    pattern = Pattern.of(n, ranks, dtype, torch.device("cpu"))
+    every = [pattern.brought(rank) for rank in range(ranks)]
     added = torch.zeros(n, dtype=dtype)
     for one in every:
-        added += one.to(dtype)
-    assert torch.equal(added.to(torch.int64), torch.stack(every).sum(0))
+        added += one
+    exact = torch.stack(every).to(torch.int64).sum(0)
+    assert torch.equal(added.to(torch.int64), exact)
+    assert torch.equal(pattern.total().to(torch.int64), exact)
     # Neighbours differ, so that a shifted result is seen.
     assert bool((added.diff() != 0).all())
     if 1 < ranks <= 16:
