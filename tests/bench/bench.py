@@ -38,6 +38,7 @@ MAKE_TRACE = REPOSITORY / "tests" / "tools" / "make_trace.py"
 NSYS_REPORTS = ["cuda_gpu_kern_sum", "nvtx_gpu_proj_sum"]
 OURS = "attribute --format json"
 TABLE = "attribute (table)"
+WHY = ("steps", "collectives", "gaps")
 NSYS = "nsys stats"
 FLOOR = "full scan (floor)"
 HELP = "--help"
@@ -129,6 +130,7 @@ def commands(path: Path, args: argparse.Namespace, nsys: str | None) -> dict[str
         FLOOR: scan,
         OURS: [*product, "attribute", str(path), "--format", "json"],
         TABLE: [*product, "attribute", str(path)],
+        **{verb: [*product, verb, str(path)] for verb in WHY},
     }
     if nsys and path.stat().st_size <= args.nsys_limit:
         reports = [x for r in NSYS_REPORTS for x in ("-r", r)]
@@ -206,7 +208,7 @@ def show(sizes: dict[int, dict]) -> None:
         ):
             print(f"{label:<40}{ratio(a, b, 'wall_s'):>10}{ratio(a, b, 'peak_bytes'):>10}")
     for small, large in zip(list(sizes), list(sizes)[1:], strict=False):
-        for what in (OURS, TABLE, NSYS, FLOOR):
+        for what in (OURS, TABLE, *WHY, NSYS, FLOOR):
             a, b = (medians(sizes[k]["runs"]).get(what) for k in (large, small))
             label = f"{what}, {large:,} / {small:,}"
             print(f"{label:<40}{ratio(a, b, 'wall_s'):>10}{ratio(a, b, 'peak_bytes'):>10}")
