@@ -350,7 +350,10 @@ def main() -> int:
     if chosen.minbytes > chosen.maxbytes and not chosen.no_sizes:
         raise UsageError(f"-b {chosen.minbytes:,} is above -e {chosen.maxbytes:,}")
     if unknown := set(chosen.operations.split(",")) - {*OPERATIONS, ONE_SHOT}:
-        raise UsageError(f"there is no operation {', '.join(sorted(unknown))}", ", ".join([*OPERATIONS, ONE_SHOT]))
+        raise UsageError(
+            f"there is no operation {', '.join(one or repr(one) for one in sorted(unknown))}",
+            ", ".join([*OPERATIONS, ONE_SHOT]),
+        )
     if chosen.sweep:
         return sweep(chosen, without_sweep(sys.argv[1:]))
     world, annotator = options.begin(chosen)

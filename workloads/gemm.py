@@ -261,7 +261,10 @@ def main() -> int:
     only, paths = (chosen.only.split(",") if chosen.only else every), chosen.paths.split(",")
     for given, known in ((only, every), (paths, list(PATHS))):
         if unknown := set(given) - set(known):
-            raise UsageError(f"there is no {', '.join(sorted(unknown))}", "choose from " + ", ".join(known))
+            raise UsageError(
+                f"there is no {', '.join(one or repr(one) for one in sorted(unknown))}",
+                "choose from " + ", ".join(known),
+            )
     before = machine.look_before(world, chosen.on_dirty)
     bench = Bench(world, annotator, chosen, preset)
     if "marlin" in paths:
