@@ -11,7 +11,7 @@ from typing import cast
 import polars as pl
 
 from k25trace import accounting
-from k25trace.attribution import Attribution
+from k25trace.attribution import VIAS, Attribution
 from k25trace.classify import RuleSet
 from k25trace.levels import single_bars
 from k25trace.nesting import NO_STACK
@@ -310,7 +310,8 @@ class _Part:
     def _projected(self) -> pl.DataFrame:
         """Return the spans of ranges on the GPU, capture-time ranges included: one span an instance and replay."""
         kernels = self.window.chosen(self.attribution.kernels)
-        replay = pl.when("via_capture").then("correlation").otherwise(pl.lit(None, pl.Int64)).alias("replay")
+        by_node = pl.col("via") != VIAS.index("launch")
+        replay = pl.when(by_node).then("correlation").otherwise(pl.lit(None, pl.Int64)).alias("replay")
         groups = kernels.group_by("gpu", "process", "stack", "path", replay).agg(
             pl.col("start_ns").min(),
             pl.col("end_ns").max(),
