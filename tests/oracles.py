@@ -584,6 +584,11 @@ def _incomplete(report: _Report) -> bool:
 # ---------------------------------------------------------------- the whole answer
 
 
+def domain_names(path: Path | str) -> set[str | None]:
+    """Return the names of the NVTX domains that a report has ranges of."""
+    return {r.domain_name for r in _Report(path, lambda _: ("other", "other")).ranges}
+
+
 def attribution(
     path: Path | str,
     classify: Classify,

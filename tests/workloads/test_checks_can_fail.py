@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="no torch: pip install '.[workloads]
 
 pytestmark = pytest.mark.torch
 
+dist = pytest.importorskip("torch.distributed")
 if True:  # after the look whether torch is there
-    import torch.distributed as dist
     from k25trace.workloads.annotate import Annotator
     from k25trace.workloads.collective import OPERATIONS, Operation, Pattern
     from k25trace.workloads.decoder import Decoder, DenseMlp, Moe
