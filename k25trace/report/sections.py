@@ -77,7 +77,7 @@ def _estimates(estimates: pl.DataFrame) -> Section:
         "share": share_column("Share"),
     }
     note = "An estimate: `opaque graph` divided as the replays were from which the template was learned."
-    return Section("Opaque graph time, estimated from the template", *texts(shown, columns), note)
+    return Section("Opaque graph time, estimated from the template", *texts(shown, columns), note, "--format json")
 
 
 def _title(request: Request) -> str:

@@ -82,5 +82,5 @@ class Codes:
         if new.dtype == pl.Int64:
             dense = self._known.filter(pl.col("raw").is_between(0, _DENSE - 1))
             if dense.height:
-                size = max(integers(dense["raw"])) + 1
+                size = dense.select(pl.col("raw").max()).item() + 1
                 self._table = pl.repeat(None, size, dtype=ID, eager=True).scatter(dense["raw"], dense["code"])
