@@ -15,7 +15,6 @@ from k25trace.accounting import OPAQUE, slabs
 from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet, load_rules
 from k25trace.empty import no_kernels, why_empty
-from k25trace.errors import UsageError
 from k25trace.estimates import estimated
 from k25trace.ordering import in_time_order
 from k25trace.ownership import owned
@@ -30,7 +29,7 @@ from k25trace.selection import (
 )
 from k25trace.tally import Classes, Sums, Tally, other_intervals
 from k25trace.templates import Template
-from k25trace.trace import Trace, open_trace
+from k25trace.trace import Trace, open_traces
 from k25trace.warnings import ReportWarning, in_order, warn
 
 if TYPE_CHECKING:
@@ -85,12 +84,7 @@ def attribute(
     UnreadableReport
         A file cannot be read.
     """
-    given = [reports] if isinstance(reports, Trace | str | os.PathLike) else list(reports)
-    if not given:
-        raise UsageError("no report given")
-    traces = [item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)]
-    if len({trace.report for trace in traces}) < len(traces):
-        raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
+    traces = open_traces(reports)
     bounds = Bounds.parse(window) if isinstance(window, str) else window
     rules = rules or load_rules()
     if ranges or range_glob is not None:

@@ -12,14 +12,13 @@ from k25trace.accounting import MEMCPY, MEMSET, OPAQUE
 from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet, load_rules
 from k25trace.empty import no_kernels, why_empty
-from k25trace.errors import UsageError
 from k25trace.intervals import union
 from k25trace.replays import Replays, replays
 from k25trace.selection import Bounds, Window, kernel_window
 from k25trace.tally import Classes
 from k25trace.taxonomy import ALL_CATEGORIES, is_communication
 from k25trace.templates import Template
-from k25trace.trace import Trace, open_trace
+from k25trace.trace import Trace, open_traces
 from k25trace.trace.interning import integers
 from k25trace.warnings import ReportWarning
 
@@ -137,12 +136,7 @@ def examine(
     UnreadableReport
         A file cannot be read.
     """
-    given = [reports] if isinstance(reports, Trace | str | os.PathLike) else list(reports)
-    if not given:
-        raise UsageError("no report given")
-    traces = [item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)]
-    if len({trace.report for trace in traces}) < len(traces):
-        raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
+    traces = open_traces(reports)
     bounds = Bounds.parse(window) if isinstance(window, str) else window
     rules = rules or load_rules()
     for trace in traces:

@@ -2,9 +2,10 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from k25trace.errors import CannotAnswer, UnreadableReport
+from k25trace.errors import CannotAnswer, UnreadableReport, UsageError
 from k25trace.nsystables import ACTIVITY_PREFIX, DETAILS_TABLE, EXPORT_TABLE, NVTX_TABLE, TARGET_PREFIX
 from k25trace.trace.report import Trace
 from k25trace.trace.source import Source
@@ -50,6 +51,28 @@ def open_trace(path: str | os.PathLike[str], report: int = 0) -> Trace:
             "make one with: nsys export --type sqlite REPORT.nsys-rep",
         )
     return Trace(source, report)
+
+
+def open_traces(reports: Trace | str | os.PathLike[str] | Sequence[Trace | str | os.PathLike[str]]) -> list[Trace]:
+    """Return the reports of an analysis, opened; paths are numbered as they come.
+
+    Raises
+    ------
+    UsageError
+        There is none, one is given twice (all that is summed would be doubled), or two have one index.
+    """
+    given = [reports] if isinstance(reports, Trace | str | os.PathLike) else list(reports)
+    if not given:
+        raise UsageError("no report given")
+    seen: set[Path] = set()
+    for path in (Path(item.path if isinstance(item, Trace) else item) for item in given):
+        if path.resolve() in seen:
+            raise UsageError(f"{path}: given twice", "name each report once")
+        seen.add(path.resolve())
+    traces = [item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)]
+    if len({trace.report for trace in traces}) < len(traces):
+        raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
+    return traces
 
 
 def open_sqlite(path: str | os.PathLike[str]) -> SqliteSource:
