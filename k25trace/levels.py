@@ -54,38 +54,65 @@ def merged(bars: pl.DataFrame, width_ns: int) -> pl.DataFrame:
     width_ns
         Width of a slot; a multiple of the finer level's.
     """
-    is_long = (pl.col("end_ns") - pl.col("start_ns")) >= width_ns
-    # How many long bars are ahead tells which stretch between two of them a short bar is in.
-    placed = bars.with_columns((pl.col("start_ns") // width_ns).alias("slot"), is_long.cum_sum().alias("stretch"))
-    group = ["lane", "slot", "stretch"]
+    is_long = bars["end_ns"] - bars["start_ns"] >= width_ns
+    short = bars.filter(~is_long)
+    # A group: one lane, one slot, one stretch between long bars. In the order of the bars, its members are neighbours.
+    place = short.select(
+        "lane",
+        (pl.col("start_ns") // width_ns).alias("slot"),
+        is_long.cast(pl.UInt32).cum_sum().filter(~is_long).alias("stretch"),
+    )
+    begins = place.select(pl.any_horizontal(pl.all().ne_missing(pl.all().shift(1))).alias("b"))["b"]
+    group = begins.cast(pl.Int64).cum_sum().alias("group")
     parts = (
-        placed.filter(~is_long)
-        .group_by(*group, "part")
+        short.with_columns((group * _PARTS + short["part"].cast(pl.Int64)).alias("key"))
+        .group_by("key")
         .agg(
+            pl.col("lane").first(),
             pl.col("start_ns").min(),
             pl.col("end_ns").max(),
+            pl.col("part").first(),
             pl.col("ns").sum(),
             pl.col("count").sum().cast(pl.UInt32),
             pl.when(pl.len() == 1).then(pl.col("item").first()).otherwise(pl.lit(NO_ITEM, pl.Int32)).alias("item"),
         )
-        .sort(*group, "part")
+        .sort("key")
     )
-    origin, reach = pl.col("start_ns").min().over(group), pl.col("end_ns").max().over(group)
-    whole, before = pl.col("ns").sum().over(group), pl.col("ns").cum_sum().over(group) - pl.col("ns")
-    span = reach - origin
-    crowded = whole > span  # parts that ran side by side do not fit one behind the other
-    parts = parts.with_columns(
-        (origin + pl.when(crowded).then(before * span // whole).otherwise(before)).alias("from"),
-        pl.when(crowded).then(pl.col("ns") * span // whole).otherwise("ns").alias("length"),
-        (pl.len().over(group) == 1).alias("alone"),
+    drawn = _side_by_side(parts.with_columns(pl.col("key") // _PARTS))
+    return pl.concat([bars.filter(is_long), drawn]).sort("lane", "start_ns", "part")
+
+
+_PARTS = 1 << 8
+
+
+def _side_by_side(parts: pl.DataFrame) -> pl.DataFrame:
+    """Return the parts of each group (``key``, neighbours) one behind the other, as wide as the time they sum."""
+    begins = (parts["key"] != parts["key"].shift(1)).fill_null(value=True)
+    number = begins.cast(pl.Int64).cum_sum() - 1
+    whole = parts.group_by(number.alias("number"), maintain_order=True).agg(
+        pl.col("start_ns").min().alias("origin"),
+        pl.col("end_ns").max().alias("reach"),
+        pl.col("ns").sum().alias("whole"),
+        (pl.len() == 1).alias("alone"),
     )
-    alone_and_single = pl.col("alone") & (pl.col("count") == 1)
-    drawn = parts.with_columns(
-        pl.when(alone_and_single).then("start_ns").otherwise("from").alias("start_ns"),
-        pl.when(alone_and_single).then("end_ns").otherwise(pl.col("from") + pl.col("length")).alias("end_ns"),
+    sums = parts["ns"].cum_sum() - parts["ns"]
+    before = (sums - sums.filter(begins).gather(number)).alias("before")
+    origin, reach, all_ns, alone = (whole[c].gather(number) for c in ("origin", "reach", "whole", "alone"))
+    span = (reach - origin).alias("span")
+    crowded = pl.col("whole") > pl.col("span")  # parts that ran side by side do not fit one behind the other
+    # A share of the span by way of Float64: it is a place on the screen, and whole nanoseconds might overflow.
+    scale = pl.when(crowded).then(pl.col("span") / pl.col("whole")).otherwise(1.0)
+    start = pl.col("origin") + (pl.col("before") * scale).floor().cast(pl.Int64)
+    length = (pl.col("ns") * scale).floor().cast(pl.Int64)
+    itself = pl.col("alone") & (pl.col("count") == 1)
+    return (
+        parts.with_columns(before, origin.alias("origin"), span, all_ns.alias("whole"), alone.alias("alone"))
+        .with_columns(
+            pl.when(itself).then("start_ns").otherwise(start).alias("start_ns"),
+            pl.when(itself).then("end_ns").otherwise(start + length).alias("end_ns"),
+        )
+        .select(*BAR_SCHEMA)
     )
-    together = pl.concat([placed.filter(is_long).select(*BAR_SCHEMA), drawn.select(*BAR_SCHEMA)])
-    return together.sort("lane", "start_ns", "part")
 
 
 def levels(bars: pl.DataFrame, coarsest: int) -> list[pl.DataFrame]:

@@ -45,6 +45,23 @@ COLOURS: dict[str, str] = {
 }
 """Category, wall row that is no category, or kind of range → colour."""
 
+WAIT, TRANSFER = "wait", "transfer"
+
+CAUSE_COLOURS: dict[str, str] = {
+    "host-bound": "#b09126",
+    "launch-bound": "#785b00",
+    "sync": "#5e60fb",
+    "dependency": "#008497",
+    "graph-internal": "#970ed8",
+    "profiler": "#747e81",
+    "edge": "#8d939c",
+    "short": "#6b665d",
+    "unknown": "#595f68",
+    WAIT: "#ff4d00",
+    TRANSFER: "#008497",
+}
+"""Cause of a gap, or part of a collective → colour; never in one figure with categories."""
+
 PARTS: tuple[str, ...] = (
     *ALL_CATEGORIES,
     accounting.OUTSIDE,

@@ -6,15 +6,26 @@ from dataclasses import dataclass
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 
+from k25trace.collectives import Collectives
 from k25trace.figures.wall import by_gpu, heatmap, shares, waterfall
+from k25trace.figures.why import MOST_STEPS, causes, waits
+from k25trace.figures.why import steps as steps_figure
+from k25trace.gaps import Gaps
+from k25trace.pages.why import NOT_ASKED, Why
+from k25trace.report import collectives as collectives_report
+from k25trace.report import gaps as gaps_report
+from k25trace.report import steps as steps_report
 from k25trace.report.cells import COLUMNS, Column
 from k25trace.report.sections import Section
 from k25trace.report.text import printable
 from k25trace.results import ALL_GPUS, Analysis, share
+from k25trace.steps import Steps
+from k25trace.units import format_count, format_ns
 from k25trace.verdict import wall_rows
 
 TOP_KERNELS = 15
 TOP_PATHS = 12
+TOP_ROWS = 12
 
 _RULE = Column("Rule", lambda value: printable(str(value), 60), right=False)
 _NAME = Column("Name", lambda value: printable(str(value), 160), right=False)
@@ -32,6 +43,8 @@ class Chapter:
         The same in figures; None: nothing to tell.
     note
         What the figures are, and are not.
+    more
+        Further tables.
     missing
         Why there is neither figure nor table; empty where there is.
     """
@@ -40,10 +53,11 @@ class Chapter:
     figure: Callable[[], go.Figure] | None = None
     table: Section | None = None
     note: str = ""
+    more: tuple[Section, ...] = ()
     missing: str = ""
 
 
-def chapters(analysis: Analysis) -> list[Chapter]:
+def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
     """Return the chapters of one report."""
     overall = analysis.categories.filter(pl.col("gpu") == ALL_GPUS)
     per_gpu = analysis.categories.filter(pl.col("gpu") != ALL_GPUS)
@@ -84,9 +98,9 @@ def chapters(analysis: Analysis) -> list[Chapter]:
             "Kernels of collectives run while they wait: where one GPU communicates much longer, it most likely waits.",
         ),
         Chapter("Kernel time by category and GPU", lambda: heatmap(per_gpu), None, ""),
-        Chapter("Steps and categories", missing="not computed"),
-        Chapter("Collectives", missing="not computed"),
-        Chapter("Causes of gaps", missing="not computed"),
+        _steps(answers.steps),
+        _collectives(answers.collectives),
+        _gaps(answers.gaps),
         _paths(analysis),
         Chapter(
             "Longest-running kernels, and the rules that classified them",
@@ -98,6 +112,45 @@ def chapters(analysis: Analysis) -> list[Chapter]:
             f"{analysis.kernels.height} names in all; `attribute --by kernel` lists them.",
         ),
     ]
+
+
+def _steps(found: Steps | str) -> Chapter:
+    title = "Steps and categories"
+    if isinstance(found, str) or found.steps.height == 0:
+        return Chapter(title, missing=found if isinstance(found, str) else _said(found.reports))
+    first, *rest = steps_report.answer(found, top=TOP_ROWS).sections
+    count = found.categories["index"].n_unique()
+    note = f"Kernel time of each step over all GPUs. Steps: {_said(found.reports)}."
+    if count > MOST_STEPS:
+        note += f" The first {MOST_STEPS} of {count} are drawn."
+    return Chapter(title, lambda: steps_figure(found.categories), first, note, tuple(rest))
+
+
+def _collectives(found: Collectives | str) -> Chapter:
+    title = "Collectives"
+    if isinstance(found, str) or found.collectives.height == 0:
+        return Chapter(title, missing=found if isinstance(found, str) else "no collective pairs up across GPUs")
+    first, *rest = collectives_report.answer(found, top=TOP_ROWS).sections
+    wait, transfer = int(found.ranks["wait_ns"].sum()), int(found.ranks["transfer_ns"].sum())
+    note = (
+        f"{format_count(found.collectives.height)} collectives, matched across GPUs: the kernels wait for"
+        f" {format_ns(wait)} in all, and transfer for {format_ns(transfer)}. A kernel waits from its own start to the"
+        " last one's."
+    )
+    return Chapter(title, lambda: waits(found.ranks), first, note, tuple(rest))
+
+
+def _gaps(found: Gaps | str) -> Chapter:
+    title = "Causes of gaps"
+    if isinstance(found, str) or found.summary.height == 0:
+        return Chapter(title, missing=found if isinstance(found, str) else "the GPUs are never idle")
+    first, *rest = gaps_report.answer(found, top=TOP_ROWS).sections
+    note = "Idle time of each GPU by the cause of its gaps; the causes sum to it."
+    return Chapter(title, lambda: causes(found.summary), first, note, tuple(rest))
+
+
+def _said(reports: pl.DataFrame) -> str:
+    return "; ".join(printable(str(said), 200) for said in reports["said"].drop_nulls()) or "none found"
 
 
 def _paths(analysis: Analysis) -> Chapter:

@@ -7,6 +7,8 @@ from k25trace.analysis import attribute
 from k25trace.classify import load_rules
 from k25trace.errors import CannotAnswer
 from k25trace.pages import timeline
+from k25trace.pages.report import Named
+from k25trace.pages.why import NOT_ASKED, Why, why
 from k25trace.paths import path_text
 from k25trace.report.choices import Format, Request
 from k25trace.results import Analysis
@@ -49,7 +51,7 @@ def make_timeline(
     UnreadableReport
         A file cannot be read.
     """
-    found, analysis = shown(reports, window=window, gpus=gpus, domains=domains, rules=rules)
+    found, analysis, _ = shown(reports, window=window, gpus=gpus, domains=domains, rules=rules)
     return timeline.render(found, analysis, asked(domains=domains, rules=rules))
 
 
@@ -60,8 +62,15 @@ def shown(
     gpus: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
     rules: Sequence[Path] = (),
-) -> tuple[Scene, Analysis]:
-    """Return what a timeline of reports shows, and their analysis; see `make_timeline`."""
+    most_asked: int = 0,
+) -> tuple[Scene, Analysis, Why]:
+    """Return what a timeline of reports shows, their analysis, and the answers about them; see `make_timeline`.
+
+    Parameters
+    ----------
+    most_asked
+        Kernels above which steps, collectives and gaps are not computed.
+    """
     ruleset = load_rules(rules)
     bounds = Bounds.parse(window) if window else None
     traces = [open_trace(path, number) for number, path in enumerate(reports)]
@@ -71,7 +80,10 @@ def shown(
     if missing:
         raise CannotAnswer(f"no GPU {', '.join(missing)} in these reports", f"GPUs: {', '.join(known)}")
     with_kernels = [trace for trace in traces if trace.survey.height]
-    return scene(with_kernels, ruleset, bounds=bounds, gpus=gpus, domains=domains), analysis
+    answers = NOT_ASKED
+    if int(analysis.gpus["kernel_count"].sum()) <= most_asked:
+        answers = why(with_kernels, ruleset, bounds=bounds, domains=domains)
+    return scene(with_kernels, ruleset, bounds=bounds, gpus=gpus, domains=domains), analysis, answers
 
 
 def analyses(
@@ -81,14 +93,14 @@ def analyses(
     range_glob: str | None = None,
     domains: Sequence[str] | None = None,
     rules: Sequence[Path] = (),
-) -> list[tuple[str, Analysis]]:
-    """Return the name and the analysis of each report, each by itself (see `k25trace.attribute`)."""
+) -> list[Named]:
+    """Return the analysis of each report, each by itself (see `k25trace.attribute`), and the answers about it."""
     ruleset = load_rules(rules)
     bounds = Bounds.parse(window) if window else None
-    return [
-        (
-            path_text(Path(path.name)),
-            attribute(open_trace(path, number), window=bounds, range_glob=range_glob, domains=domains, rules=ruleset),
-        )
-        for number, path in enumerate(reports)
-    ]
+    found: list[Named] = []
+    for number, path in enumerate(reports):
+        trace = open_trace(path, number)
+        analysis = attribute(trace, window=bounds, range_glob=range_glob, domains=domains, rules=ruleset)
+        answers = why([trace], ruleset, bounds=bounds, range_glob=range_glob, domains=domains)
+        found.append(Named(path_text(Path(path.name)), analysis, answers))
+    return found

@@ -1,11 +1,13 @@
 """``k25trace report``: one page, or one Markdown text, to send to a colleague."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from k25trace.pages import parts
 from k25trace.pages.chapters import Chapter, chapters, comparison
 from k25trace.pages.shell import as_json, page, text
+from k25trace.pages.why import NOT_ASKED, Why
 from k25trace.report import markdown
 from k25trace.report.choices import Request
 from k25trace.report.header import facts, warnings
@@ -15,8 +17,14 @@ from k25trace.results import Analysis
 from k25trace.units import SCALES
 from k25trace.verdict import verdict
 
-Named = tuple[str, Analysis]
-"""A report's file name and its analysis."""
+
+@dataclass(frozen=True)
+class Named:
+    """A report's file name, its analysis, and what the questions about it say."""
+
+    name: str
+    analysis: Analysis
+    answers: Why = NOT_ASKED
 
 
 def html(analyses: Sequence[Named], request: Request) -> str:
@@ -24,14 +32,14 @@ def html(analyses: Sequence[Named], request: Request) -> str:
     figures: dict[str, dict[str, object]] = {}
     several = len(analyses) > 1
     columns = "".join(
-        f"<section>{f'<h2>{text(name)}</h2>' if several else ''}{_one(number, analysis, request, figures)}</section>"
-        for number, (name, analysis) in enumerate(analyses)
+        f"<section>{f'<h2>{text(named.name)}</h2>' if several else ''}{_one(number, named, request, figures)}</section>"
+        for number, named in enumerate(analyses)
     )
-    names = ", ".join(name for name, _ in analyses)
-    between = _chapter("all", 0, comparison(analyses), figures) if several else ""
-    documents = [
-        {k: v for k, v in build(analysis).items() if k not in {"ranges", "inclusive"}} for _, analysis in analyses
-    ]
+    names = ", ".join(named.name for named in analyses)
+    between = (
+        _chapter("all", 0, comparison([(named.name, named.analysis) for named in analyses]), figures) if several else ""
+    )
+    documents = [build(named.analysis, without=("ranges", "inclusive")) for named in analyses]
     return page(
         f"Report: {names}",
         parts.top(f"Report of {names}", "Where the time of the GPUs goes, and what these figures are worth.")
@@ -42,9 +50,11 @@ def html(analyses: Sequence[Named], request: Request) -> str:
     )
 
 
-def _one(number: int, analysis: Analysis, request: Request, figures: dict[str, dict[str, object]]) -> str:
+def _one(number: int, named: Named, request: Request, figures: dict[str, dict[str, object]]) -> str:
+    analysis = named.analysis
     sentences = "".join(f"<li>{text(sentence)}</li>" for sentence in verdict(analysis))
-    body = "".join(_chapter(str(number), place, chapter, figures) for place, chapter in enumerate(chapters(analysis)))
+    found = chapters(analysis, named.answers)
+    body = "".join(_chapter(str(number), place, chapter, figures) for place, chapter in enumerate(found))
     return f"{parts.warnings(analysis)}<ul class=verdict>{sentences}</ul>{parts.about(analysis, request)}{body}"
 
 
@@ -60,22 +70,25 @@ def _chapter(group: str, place: int, chapter: Chapter, figures: dict[str, dict[s
     if chapter.note:
         found.append(f"<p class=muted>{text(chapter.note)}</p>")
     if chapter.table is not None:
-        shown = parts.section_table(chapter.table)
-        found.append(shown if chapter.figure is None else f"<details><summary>Table</summary>{shown}</details>")
+        shown = "".join(parts.section_table(table) for table in (chapter.table, *chapter.more))
+        label = "Tables" if chapter.more else "Table"
+        folded = f"<details><summary>{label}</summary>{shown}</details>"
+        found.append(shown if chapter.figure is None else folded)
     return "".join(found)
 
 
 def write_markdown(analyses: Sequence[Named], request: Request, out: TextIO) -> None:
     """Write the same as Markdown, for pull requests and tickets: the words and the tables."""
     if len(analyses) > 1:
-        markdown.render([], [], [_titled(comparison(analyses))], out)
-    for number, (name, analysis) in enumerate(analyses):
-        out.write(f"{chr(10) if number or len(analyses) > 1 else ''}## {markdown.plain(name)}\n\n")
-        out.writelines(f"- {markdown.plain(sentence)}\n" for sentence in verdict(analysis))
-        found = [_titled(chapter) for chapter in chapters(analysis)]
-        markdown.render(facts(analysis, request), warnings(analysis), [s for s in found if s.columns], out)
-        missing = [f"{c.title}: {c.missing}" for c in chapters(analysis) if c.missing]
-        out.writelines(f"\n{markdown.plain(said)}\n" for said in missing)
+        markdown.render([], [], [_titled(comparison([(named.name, named.analysis) for named in analyses]))], out)
+    for number, named in enumerate(analyses):
+        out.write(f"{chr(10) if number or len(analyses) > 1 else ''}## {markdown.plain(named.name)}\n\n")
+        out.writelines(f"- {markdown.plain(sentence)}\n" for sentence in verdict(named.analysis))
+        every = chapters(named.analysis, named.answers)
+        found = [section for chapter in every for section in (_titled(chapter), *chapter.more)]
+        head = facts(named.analysis, request)
+        markdown.render(head, warnings(named.analysis), [s for s in found if s.columns], out)
+        out.writelines(f"\n{markdown.plain(f'{c.title}: {c.missing}')}\n" for c in every if c.missing)
 
 
 def _titled(chapter: Chapter) -> Section:

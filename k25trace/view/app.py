@@ -12,6 +12,7 @@ from k25trace.figures.timeline import overview, timeline
 from k25trace.levels import Pyramid, levels
 from k25trace.pages.chapters import Chapter, chapters
 from k25trace.pages.shell import asset
+from k25trace.pages.why import NOT_ASKED, Why
 from k25trace.palette import LIGHT, Theme
 from k25trace.report.header import warnings
 from k25trace.report.sections import Section
@@ -42,6 +43,7 @@ class Model:
 
     analysis: Analysis
     scene: Scene
+    answers: Why = NOT_ASKED
 
     @cached_property
     def pyramid(self) -> Pyramid:
@@ -156,7 +158,7 @@ def _timeline_tab(model: Model) -> Any:  # noqa: ANN401 - components of Dash
 
 
 def _chapters_tab(model: Model, tab: str) -> Any:  # noqa: ANN401 - components of Dash
-    every = chapters(model.analysis)
+    every = chapters(model.analysis, model.answers)
     own = {title for titles in _TITLES.values() for title in titles}
     titles = _TITLES.get(tab)
     chosen = [c for c in every if (c.title in titles if titles else c.title not in own)]
@@ -173,7 +175,7 @@ def _shown(chapter: Chapter) -> list[Any]:
     if chapter.note:
         found.append(html.P(chapter.note, className="muted"))
     if chapter.table is not None:
-        found.append(_table(chapter.table))
+        found += [_table(table) for table in (chapter.table, *chapter.more)]
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from k25trace.errors import K25TraceError
+from k25trace.pages.why import NOT_ASKED, Why
 from k25trace.results import Analysis
 from k25trace.scene import Scene
 
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
     from k25trace.view.serve import Served
 
 
-def start(scene: Scene, analysis: Analysis, names: Sequence[str], *, port: int = 0) -> "Served":
+def start(
+    scene: Scene, analysis: Analysis, names: Sequence[str], *, answers: Why = NOT_ASKED, port: int = 0
+) -> "Served":
     """Bind the viewer to a port of this machine; it runs when its ``run`` is called.
 
     Raises
@@ -25,7 +28,7 @@ def start(scene: Scene, analysis: Analysis, names: Sequence[str], *, port: int =
         if (error.name or "").partition(".")[0] not in {"dash", "flask", "werkzeug"}:
             raise
         raise K25TraceError("the viewer needs Dash", "pip install 'k25trace[view]'") from None
-    model = app.Model(analysis, scene)
+    model = app.Model(analysis, scene, answers)
     _ = model.pyramid, model.overview  # now, not at the first zoom
     secret = serve.token()
     made = app.make_app(model, secret, names)

@@ -45,7 +45,7 @@ def test_what_is_drawn_is_what_attribute_says(tmp_path: Path, show: Any, run_in_
     for key in ("windows", "gpus", "categories", "families", "wall", "kernels", "warnings"):
         assert document[key] == wanted[key]
     waterfall, shares, gpus, heat = shown.page.evaluate(
-        """() => [...document.querySelectorAll('.figure')].map(f =>
+        """() => [...document.querySelectorAll('.figure')].slice(0, 4).map(f =>
              f.data.map(t => ({x: t.x, y: t.y, z: t.z, base: t.base, name: t.name})))"""
     )
     wall: dict[str, int] = {}
@@ -83,12 +83,49 @@ def test_what_is_drawn_is_what_attribute_says(tmp_path: Path, show: Any, run_in_
     assert cells == {(r["gpu"], r["category"]): r["kernel_ns"] for r in wanted["categories"] if r["gpu"] != "all"}
 
 
+def test_steps_collectives_and_gaps_are_those_of_their_verbs(tmp_path: Path, show: Any, run_in_process: Any) -> None:
+    report = GOLDEN / "h200x2_decode_graph.sqlite"
+
+    def said(verb: str) -> Any:
+        return json.loads(run_in_process(verb, report, "--format", "json").stdout)
+
+    shown = show(written(tmp_path, report))
+    steps, waits, causes = shown.page.evaluate(
+        """() => [...document.querySelectorAll('.figure')].slice(4).map(f =>
+             f.data.map(t => ({x: t.x, y: t.y, z: t.z, name: t.name})))"""
+    )
+    wanted: dict[tuple[str, str], int] = {}
+    for step in said("steps")["steps"]:
+        for category, ns in step["categories"].items():
+            wanted[str(step["index"]), category] = wanted.get((str(step["index"]), category), 0) + ns
+    cells = {
+        (step, category): ns
+        for category, row in zip(steps[0]["y"], steps[0]["z"], strict=True)
+        for step, ns in zip(steps[0]["x"], row, strict=True)
+        if ns
+    }
+    assert cells == {key: ns for key, ns in wanted.items() if ns}
+
+    def bars(traces: Any) -> dict[tuple[str, str], int]:
+        pairs = [(gpu, t["name"], ns) for t in traces for gpu, ns in zip(t["y"], t["x"], strict=True) if ns]
+        return {(gpu.removeprefix("GPU "), name): ns for gpu, name, ns in pairs}
+
+    split: dict[tuple[str, str], int] = {}
+    for collective in said("collectives")["collectives"]:
+        for rank in collective["ranks"]:
+            for what in ("wait", "transfer"):
+                split[rank["gpu"], what] = split.get((rank["gpu"], what), 0) + rank[f"{what}_ns"]
+    assert bars(waits) == {key: ns for key, ns in split.items() if ns}
+    assert bars(causes) == {(r["gpu"], r["cause"]): r["gap_ns"] for r in said("gaps")["summary"] if r["gap_ns"]}
+
+
 def test_warnings_come_first_and_missing_sections_say_so(tmp_path: Path, show: Any) -> None:
     shown = show(written(tmp_path, GOLDEN / "h200x2_vllm_lossy.sqlite"))
     text = shown.page.inner_text("body")
     assert text.index("error: incomplete-capture") < text.index("Where the window goes")
     assert "The capture is not whole" in text
-    assert text.count("This report does not tell") >= 1
+    alone = show(written(tmp_path, GOLDEN / "h200x1_toy_graph.sqlite")).page.inner_text("body")
+    assert "This report does not tell: " in alone.partition("Collectives")[2]
 
 
 def test_the_waiting_rank_is_named(tmp_path: Path, show: Any) -> None:

@@ -25,15 +25,19 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 DECODE = GOLDEN / "h200x2_decode_graph.sqlite"
 
 
+def _parts() -> Any:
+    scene, analysis, answers = read([DECODE], most_asked=1_000_000)
+    return analysis, scene, answers
+
+
 @pytest.fixture(scope="module")
 def model() -> Model:
-    scene, analysis = read([DECODE])
-    return Model(analysis, scene)
+    return Model(*_parts())
 
 
 @pytest.fixture(scope="module")
 def address(model: Model) -> Iterator[str]:
-    served = start(model.scene, model.analysis, ["decode"])
+    served = start(model.scene, model.analysis, ["decode"], answers=model.answers)
     thread = threading.Thread(target=served.run, daemon=True)
     thread.start()
     yield served.address
@@ -104,7 +108,13 @@ def test_tabs_and_zoom_in_a_browser(address: str, chromium: Any, model: Model) -
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else elsewhere.append(r.url))
     page.goto(address)
     page.wait_for_selector("#content .verdict")
-    for tab, says in (("kernels", "Longest-running kernels"), ("ranges", "NVTX ranges"), ("gaps", "not computed")):
+    for tab, says in (
+        ("kernels", "Longest-running kernels"),
+        ("ranges", "NVTX ranges"),
+        ("gaps", "Causes of gaps"),
+        ("collectives", "matched across GPUs"),
+        ("steps", "ranges graph_step"),
+    ):
         page.get_by_text(tab, exact=True).click()
         page.wait_for_selector(f"#content >> text={says}")
     page.get_by_text("timeline", exact=True).click()

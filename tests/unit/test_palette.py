@@ -8,7 +8,22 @@ import numpy as np
 import pytest
 
 from k25trace.accounting import IDLE, OUTSIDE, WALL_ROWS
-from k25trace.palette import COLOURS, DARK, LIGHT, PARTS, PROJECTED, RANGE, colour, contrast, ink, wall_row
+from k25trace.gaps import CAUSES
+from k25trace.palette import (
+    CAUSE_COLOURS,
+    COLOURS,
+    DARK,
+    LIGHT,
+    PARTS,
+    PROJECTED,
+    RANGE,
+    TRANSFER,
+    WAIT,
+    colour,
+    contrast,
+    ink,
+    wall_row,
+)
 from k25trace.taxonomy import ALL_CATEGORIES
 
 # Machado, Oliveira, Fernandes 2009, severity 1.0.
@@ -57,6 +72,12 @@ def test_colours_and_texts_stand_out(theme):
         assert contrast(text, theme.background) >= 4.5
         assert contrast(text, theme.panel) >= 4.5
     assert {n: c for n, c in COLOURS.items() if contrast(ink(c), c) < 4.5} == {}
+
+
+def test_every_cause_of_a_gap_has_a_colour_that_stands_out():
+    assert set(CAUSE_COLOURS) == {*CAUSES, WAIT, TRANSFER}
+    for theme in (LIGHT, DARK):
+        assert {n: c for n, c in CAUSE_COLOURS.items() if contrast(c, theme.background) < 3} == {}
 
 
 def test_contrast_is_that_of_the_guidelines():

@@ -1,0 +1,98 @@
+"""Why time goes where it goes: steps by category, collectives split into wait and transfer, idle time by cause."""
+
+import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
+import polars as pl
+
+from k25trace.figures.axes import Spec, figure, time_ticks
+from k25trace.figures.wall import ROW_PX, heatmap
+from k25trace.palette import CAUSE_COLOURS, LIGHT, TRANSFER, WAIT, Theme
+from k25trace.units import format_ns
+
+MOST_STEPS = 300
+"""Steps of one heat map; the first ones are shown of more."""
+
+_FRAME_PX = 80
+
+
+def steps(categories: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
+    """Return the kernel time of each step by category, over all GPUs, as shades.
+
+    Parameters
+    ----------
+    categories
+        index, category, kernel_ns (`k25trace.steps.Steps.categories`).
+    """
+    summed = (
+        categories.filter(pl.col("index") < MOST_STEPS)
+        .group_by("index", "category")
+        .agg(pl.col("kernel_ns").sum())
+        .sort("index", "category")
+    )
+    return heatmap(summed.rename({"index": "step"}), by="step", theme=theme)
+
+
+def waits(ranks: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
+    """Return, for each GPU, how much of its time in collectives it waited and how much it transferred.
+
+    Parameters
+    ----------
+    ranks
+        gpu, wait_ns, transfer_ns (`k25trace.collectives.Collectives.ranks`).
+    """
+    summed = ranks.group_by("gpu").agg(pl.col("wait_ns", "transfer_ns").sum()).sort("gpu")
+    long = pl.concat(
+        [summed.select("gpu", pl.lit(what).alias("what"), pl.col(column).alias("ns")) for what, column in _SIDES]
+    )
+    return _stacked(long, {WAIT: CAUSE_COLOURS[WAIT], TRANSFER: CAUSE_COLOURS[TRANSFER]}, theme)
+
+
+_SIDES = ((WAIT, "wait_ns"), (TRANSFER, "transfer_ns"))
+
+
+def causes(summary: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
+    """Return the idle time of each GPU by the cause of its gaps.
+
+    Parameters
+    ----------
+    summary
+        gpu, cause, gap_ns (`k25trace.gaps.Gaps.summary`).
+    """
+    long = summary.select("gpu", pl.col("cause").alias("what"), pl.col("gap_ns").alias("ns"))
+    return _stacked(long, {k: c for k, c in CAUSE_COLOURS.items() if k not in {WAIT, TRANSFER}}, theme)
+
+
+def _stacked(long: pl.DataFrame, colours: dict[str, str], theme: Theme) -> go.Figure:
+    """Return one stacked bar a GPU of gpu, what, ns."""
+    gpus: list[str] = long["gpu"].unique(maintain_order=True).to_list()
+    known: dict[tuple[str, str], int] = {(gpu, what): ns for gpu, what, ns in long.iter_rows()}
+    traces: list[Spec] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": what,
+            "x": [known.get((gpu, what), 0) for gpu in gpus],
+            "y": [f"GPU {gpu}" for gpu in gpus],
+            "marker": {"color": colour, "line": {"width": 1, "color": theme.background}},
+            "hovertext": [f"GPU {gpu}<br>{what}: {format_ns(known.get((gpu, what), 0))}" for gpu in gpus],
+            "hoverinfo": "text",
+        }
+        for what, colour in colours.items()
+        if any((gpu, what) in known for gpu in gpus)
+    ]
+    longest = max([0, *(sum(known.get((gpu, what), 0) for what in colours) for gpu in gpus)])
+    ticks, texts = time_ticks(0, longest, 4)
+    layout: Spec = {
+        "barmode": "stack",
+        "xaxis": {"tickvals": ticks, "ticktext": texts, "range": [0, longest or 1], "fixedrange": True},
+        "yaxis": {"autorange": "reversed", "fixedrange": True, "ticks": "", "showgrid": False},
+        "bargap": 0.25,
+        "legend": {
+            "orientation": "h",
+            "yanchor": "top",
+            "y": -0.25,
+            "x": 0,
+            "traceorder": "normal",
+            "font": {"size": 11},
+        },
+    }
+    return figure(traces, layout, height=_FRAME_PX + (ROW_PX + 6) * len(gpus) + 30, theme=theme)
