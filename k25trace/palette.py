@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from k25trace import accounting
 from k25trace.taxonomy import ALL_CATEGORIES, is_communication
 
-RANGE, PROJECTED = "range", "range on GPU"
+RANGE, PROJECTED, STEP = "range", "range on GPU", "step"
+WAIT, TRANSFER = "wait", "transfer"
 
 COLOURS: dict[str, str] = {
     "gemm.marlin": "#1297fd",
@@ -42,10 +43,10 @@ COLOURS: dict[str, str] = {
     accounting.IDLE: "#8d939c",
     RANGE: "#5d6f86",
     PROJECTED: "#7d8795",
+    STEP: "#a05a2c",
+    WAIT: "#d0006f",
 }
 """Category, wall row that is no category, or kind of range → colour."""
-
-WAIT, TRANSFER = "wait", "transfer"
 
 CAUSE_COLOURS: dict[str, str] = {
     "host-bound": "#b09126",
@@ -71,6 +72,8 @@ PARTS: tuple[str, ...] = (
     accounting.IDLE,
     RANGE,
     PROJECTED,
+    STEP,
+    WAIT,
 )
 """What a bar can be, the categories first and in their order; a ``part`` is an index into it."""
 

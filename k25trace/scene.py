@@ -6,7 +6,7 @@ the bars of a GPU's streams add up to its kernel time. Draws nothing.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -23,10 +23,12 @@ from k25trace.taxonomy import ALL_CATEGORIES, is_communication
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID, Interner
 
-HOST, ON_GPU, COMMUNICATION, STREAM, COPIES, OPAQUE = range(6)
+STEPS, HOST, ON_GPU, COMMUNICATION, WAITS, STREAM, COPIES, OPAQUE, GAPS = range(9)
 """Kinds of lanes, in the order in which they lie below one another on each GPU."""
 
-KIND_NAMES = ("host ranges", "ranges on GPU", "communication", "stream", "copies", "opaque graphs")
+KIND_NAMES = (
+    "steps", "host ranges", "ranges on GPU", "communication", "waits", "stream", "copies", "opaque graphs", "gaps",
+)  # fmt: skip
 
 MOST_DEPTH = 6
 """Levels of nested ranges that have a lane; deeper ones are counted and not drawn."""
@@ -36,6 +38,17 @@ MOST_STREAMS = 8
 _OTHERS = -1
 
 _COPY_KINDS = {1: "host to device", 2: "device to host", 8: "device to device", 10: "peer to peer"}
+
+MARK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "gpu": pl.String(),
+    "kind": pl.UInt8(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "part": pl.UInt8(),
+    "text": pl.String(),
+    "note": pl.String(),
+}
+"""What others have found out and is drawn on a lane of its own: steps, waits, gaps."""
 
 _ITEM: dict[str, pl.DataType | type[pl.DataType]] = {
     "report": pl.UInt16(),
@@ -102,6 +115,7 @@ def scene(
     bounds: Bounds | None = None,
     gpus: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
+    marks: pl.DataFrame | None = None,
 ) -> Scene:
     """Return what there is to draw of some reports.
 
@@ -113,6 +127,8 @@ def scene(
         Keys of the GPUs that are drawn; None: all.
     domains
         NVTX domains whose ranges own kernels; None: all but NCCL's.
+    marks
+        Steps, waits and gaps (`MARK_SCHEMA`), in the clocks of their reports; None: none.
     """
     words = _Words()
     items: list[pl.DataFrame] = []
@@ -127,7 +143,7 @@ def scene(
         shift = part.window.start_ns if len(traces) > 1 else 0
         shifts[trace.report] = shift
         wanted = [i for i, gpu in enumerate(trace.gpus) if gpus is None or gpu.key in gpus]
-        found = part.items().filter(pl.col("gpu").is_in(wanted))
+        found = part.items(marks).filter(pl.col("gpu").is_in(wanted))
         items.append(found.with_columns(pl.col("start_ns", "end_ns") - shift))
         labels.append(part.lanes(found))
         notes += part.notes
@@ -206,10 +222,25 @@ class _Part:
                 found.setdefault(self.trace.gpus[int(gpu)].key, []).append(rank)
         return found
 
-    def items(self) -> pl.DataFrame:
+    def items(self, marks: pl.DataFrame | None) -> pl.DataFrame:
         """Return the intervals of every lane but the communication one, which repeats kernels."""
         frames = [self._kernels(), self._copies(), self._opaque(), self._host_ranges(), self._projected()]
+        if marks is not None:
+            frames.append(self._marks(marks))
         return pl.concat([_as_items(frame, self.trace.report) for frame in frames])
+
+    def _marks(self, marks: pl.DataFrame) -> pl.DataFrame:
+        keys = pl.DataFrame({"key": [gpu.key for gpu in self.trace.gpus]}).with_row_index("number")
+        mine = self._inside(marks.join(keys, left_on="gpu", right_on="key", how="inner", maintain_order="left"))
+        return mine.select(
+            pl.col("number").alias("gpu"),
+            "kind",
+            "start_ns",
+            "end_ns",
+            "part",
+            _mapped(mine["text"], lambda text: self._texts.id(str(text))).alias("text"),
+            _mapped(mine["note"], lambda note: self._paths.id(str(note))).alias("path"),
+        )
 
     # ---- operations
 
@@ -381,7 +412,7 @@ class _Part:
     # ---- texts
 
     def _text_of(self, names: pl.Series) -> pl.Series:
-        return _mapped(names, lambda name: self._texts.id(self.trace.names[name]))
+        return _mapped(names, lambda name: self._texts.id(self.trace.names[int(name)]))
 
     def _path_of(self, paths: pl.Series) -> pl.Series:
         def text(path: int) -> int:
@@ -464,7 +495,7 @@ def _at(values: pl.Series, nodes: pl.Series) -> pl.Series:
     return values.gather(nodes.clip(lower_bound=0)).set(nodes == NO_STACK, None)
 
 
-def _mapped(values: pl.Series, number: Callable[[int], int]) -> pl.Series:
+def _mapped(values: pl.Series, number: Callable[[Any], int]) -> pl.Series:
     distinct = values.unique(maintain_order=True)
     table = pl.DataFrame({"key": distinct, "id": pl.Series([number(v) for v in distinct.to_list()], dtype=ID)})
     return values.to_frame("key").join(table, on="key", how="left", maintain_order="left")["id"]

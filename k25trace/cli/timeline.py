@@ -12,6 +12,10 @@ def timeline(  # noqa: PLR0917 - typer takes options by position in the signatur
     reports: Reports,
     output: Page,
     window: WindowOption = None,
+    step: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Only the step with that number; `k25trace steps` lists them."),
+    ] = None,
     gpu: Gpus = None,
     domain: Annotated[
         list[str] | None,
@@ -30,6 +34,6 @@ def timeline(  # noqa: PLR0917 - typer takes options by position in the signatur
 
     check_free(output, force=force, never=[*reports, *(rules or [])], streams=True)
     with working("drawing " + ", ".join(printable(str(report), 60) for report in reports)):
-        page = make_timeline(reports, window=window, gpus=gpu, domains=domain, rules=rules or [])
+        page = make_timeline(reports, window=window, step=step, gpus=gpu, domains=domain, rules=rules or [])
     with text_output(output, force=force) as out:
         out.write(page)

@@ -8,9 +8,6 @@ import typer
 from k25trace.cli.options import Gpus, Reports, Rules, WindowOption
 from k25trace.cli.progress import working
 
-_MOST_ASKED = 2_000_000
-"""Kernels of a trace whose steps, collectives and gaps do not make one wait long for the first page."""
-
 
 def view(  # noqa: PLR0917 - typer takes options by position in the signature
     reports: Reports,
@@ -33,11 +30,9 @@ def view(  # noqa: PLR0917 - typer takes options by position in the signature
     from k25trace.view.start import start
 
     with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
-        scene, analysis, answers = shown(
-            reports, window=window, gpus=gpu, domains=domain, rules=rules or [], most_asked=_MOST_ASKED
-        )
+        found = shown(reports, window=window, gpus=gpu, domains=domain, rules=rules or [])
         names = [printable(report.name, 60) for report in reports]
-        served = start(scene, analysis, names, answers=answers, port=port)
+        served = start(found.scene, found.analysis, names, answers=found.answers, port=port)
     sys.stdout.write(f"{served.address}\n")
     sys.stdout.flush()
     sys.stderr.write("Only this machine can open it, and only with this address. Ctrl-C ends it.\n")

@@ -1,12 +1,14 @@
 """From reports to pages: what the verbs ``timeline`` and ``report`` do between reading options and writing a file."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from k25trace.analysis import attribute
 from k25trace.classify import load_rules
-from k25trace.errors import CannotAnswer
+from k25trace.errors import CannotAnswer, UsageError
 from k25trace.pages import timeline
+from k25trace.pages.marks import marks, step_bounds
 from k25trace.pages.report import Named
 from k25trace.pages.why import NOT_ASKED, Why, why
 from k25trace.paths import path_text
@@ -14,6 +16,7 @@ from k25trace.report.choices import Format, Request
 from k25trace.results import Analysis
 from k25trace.scene import Scene, scene
 from k25trace.selection import Bounds
+from k25trace.steps import find_steps
 from k25trace.trace import open_trace
 
 
@@ -27,63 +30,83 @@ def asked(
     )
 
 
+MOST_ASKED = 2_000_000
+"""Kernels above which steps, collectives and gaps are not computed for a timeline: they would take minutes."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a timeline shows: the scene, the figures of the same kernels, the answers, and what is missing and why."""
+
+    scene: Scene
+    analysis: Analysis
+    answers: Why
+    missing: list[str]
+
+
 def make_timeline(
     reports: Sequence[Path],
     *,
     window: str | None = None,
+    step: int | None = None,
     gpus: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
     rules: Sequence[Path] = (),
 ) -> str:
-    """Return the page that shows what ran when.
-
-    Parameters
-    ----------
-    window
-        ``A:B`` in the report's clock; None: from the first kernel to the last.
-    gpus
-        Keys of the GPUs that are drawn; None: all.
-
-    Raises
-    ------
-    CannotAnswer
-        A report holds no kernels, or no such GPU.
-    UnreadableReport
-        A file cannot be read.
-    """
-    found, analysis, _ = shown(reports, window=window, gpus=gpus, domains=domains, rules=rules)
-    return timeline.render(found, analysis, asked(domains=domains, rules=rules))
+    """Return the page that shows what ran when (see `shown`)."""
+    found = shown(reports, window=window, step=step, gpus=gpus, domains=domains, rules=rules)
+    request = asked(domains=domains, rules=rules)
+    return timeline.render(found.scene, found.analysis, request, found.missing)
 
 
 def shown(
     reports: Sequence[Path],
     *,
     window: str | None = None,
+    step: int | None = None,
     gpus: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
     rules: Sequence[Path] = (),
-    most_asked: int = 0,
-) -> tuple[Scene, Analysis, Why]:
-    """Return what a timeline of reports shows, their analysis, and the answers about them; see `make_timeline`.
+) -> Shown:
+    """Return what a timeline of reports shows.
 
     Parameters
     ----------
-    most_asked
-        Kernels above which steps, collectives and gaps are not computed.
+    window
+        ``A:B`` in the report's clock; None: from the first kernel to the last.
+    step
+        Only the step with that number, from its first start to its last end over GPUs; None: all.
+    gpus
+        Keys of the GPUs that are drawn; None: all.
+
+    Raises
+    ------
+    CannotAnswer
+        A report holds no kernels, or no such GPU or step.
+    UnreadableReport
+        A file cannot be read.
+    UsageError
+        A step of several reports, whose clocks differ, or a step and a window.
     """
+    if step is not None and (window is not None or len(reports) > 1):
+        raise UsageError("--step N is a window of one report", "leave out --window, and name one report")
     ruleset = load_rules(rules)
     bounds = Bounds.parse(window) if window else None
     traces = [open_trace(path, number) for number, path in enumerate(reports)]
+    if step is not None:
+        bounds = step_bounds(find_steps(traces, domains=domains, rules=ruleset), step)
     analysis = attribute(traces, window=bounds, domains=domains, rules=ruleset)
     known = analysis.gpus["gpu"].to_list()
-    missing = sorted(set(gpus or []) - set(known))
-    if missing:
-        raise CannotAnswer(f"no GPU {', '.join(missing)} in these reports", f"GPUs: {', '.join(known)}")
+    absent = sorted(set(gpus or []) - set(known))
+    if absent:
+        raise CannotAnswer(f"no GPU {', '.join(absent)} in these reports", f"GPUs: {', '.join(known)}")
     with_kernels = [trace for trace in traces if trace.survey.height]
     answers = NOT_ASKED
-    if int(analysis.gpus["kernel_count"].sum()) <= most_asked:
+    if int(analysis.gpus["kernel_count"].sum()) <= MOST_ASKED:
         answers = why(with_kernels, ruleset, bounds=bounds, domains=domains)
-    return scene(with_kernels, ruleset, bounds=bounds, gpus=gpus, domains=domains), analysis, answers
+    drawn, missing = marks(answers)
+    found = scene(with_kernels, ruleset, bounds=bounds, gpus=gpus, domains=domains, marks=drawn)
+    return Shown(found, analysis, answers, missing)
 
 
 def analyses(

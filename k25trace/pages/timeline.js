@@ -245,7 +245,7 @@
       lines.push(data.texts[item("text")[it]] || "(unnamed)", part, `duration ${time(level.ns[i])} (${count(level.ns[i])} ns), from ${time(item("start")[it])}`);
       if (!Number.isNaN(item("latency")[it])) lines.push(`launch latency ${time(item("latency")[it])}`);
       if (!Number.isNaN(item("bytes")[it])) lines.push(`${count(item("bytes")[it])} bytes`);
-      if (item("path")[it]) lines.push(`path ${data.paths[item("path")[it]]}`);
+      if (item("path")[it]) lines.push((data.marks.includes(level.part[i]) ? "" : "path ") + data.paths[item("path")[it]]);
       if (item("shape")[it]) lines.push(data.shapes[item("shape")[it]]);
       if (!Number.isNaN(item("kernels")[it])) lines.push(`${count(item("kernels")[it])} ${item("part")[it] === data.host_part ? "operations launched" : "kernels"} inside, kernel time ${time(item("kernel_ns")[it])}`);
     }

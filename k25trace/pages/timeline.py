@@ -1,12 +1,15 @@
 """The page of ``k25trace timeline``: the bars of a scene at every level of detail that it has room for."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
+from k25trace.accounting import IDLE
 from k25trace.figures.timeline import BAR_HALF, lane_labels, overview, places, timeline
 from k25trace.levels import NO_ITEM, levels, within
 from k25trace.pages import parts
 from k25trace.pages.shell import as_json, packed, page, text
-from k25trace.palette import COLOURS, PARTS, RANGE, ink
+from k25trace.palette import COLOURS, PARTS, RANGE, STEP, WAIT, ink
 from k25trace.report.choices import Request
 from k25trace.report.json_ import build
 from k25trace.results import ALL_GPUS, Analysis
@@ -22,7 +25,7 @@ MOST_MARKS = 4_000
 _COARSEST = 1_500
 
 
-def render(scene: Scene, analysis: Analysis, request: Request) -> str:
+def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[str] = ()) -> str:
     """Return the page of a scene.
 
     Parameters
@@ -31,6 +34,8 @@ def render(scene: Scene, analysis: Analysis, request: Request) -> str:
         Of the same reports and window; its figures stand in the legend and the tables.
     request
         What was asked for, as the page repeats it.
+    missing
+        What is not drawn, and why.
     """
     every = levels(scene.bars, _COARSEST)
     kept = within(every, MOST_BARS)
@@ -69,6 +74,7 @@ def render(scene: Scene, analysis: Analysis, request: Request) -> str:
         "parts": PARTS,
         "inks": [ink(COLOURS[name]) for name in PARTS],
         "host_part": PARTS.index(RANGE),
+        "marks": [PARTS.index(name) for name in (STEP, WAIT, IDLE)],
         "bar_half": BAR_HALF,
         "lanes": [
             {"gpu": gpu, "what": label or kind, "y": y, "stream": kind == KIND_NAMES[STREAM]}
@@ -96,7 +102,7 @@ def render(scene: Scene, analysis: Analysis, request: Request) -> str:
     }
     return page(
         "Timeline",
-        _body(scene, analysis, request, bottoms_out=left_out > 0),
+        _body(scene, analysis, request, missing, bottoms_out=left_out > 0),
         data=data,
         blob=blob,
         scripts=("timeline.js",),
@@ -148,7 +154,7 @@ def _totals(scene: Scene) -> list[list[int] | None]:
     return found
 
 
-def _body(scene: Scene, analysis: Analysis, request: Request, *, bottoms_out: bool) -> str:
+def _body(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[str], *, bottoms_out: bool) -> str:
     reports = ", ".join(file.rsplit("/", 1)[-1] for file in analysis.reports["file"])
     kernels = int(analysis.gpus["kernel_count"].sum())
     lead = (
@@ -162,7 +168,7 @@ def _body(scene: Scene, analysis: Analysis, request: Request, *, bottoms_out: bo
         )
     if len(scene.shifts) > 1:
         lead += " Clocks of different reports differ: each report's window begins at 0."
-    notes = [*dict.fromkeys(scene.notes), *_NOT_COMPUTED]
+    notes = [*dict.fromkeys(scene.notes), *missing]
     label = text(_label(analysis))
     chart = f'<div id=chart tabindex=0 role=application aria-label="{label}" aria-describedby=view></div>'
     return "".join(
@@ -186,8 +192,6 @@ def _body(scene: Scene, analysis: Analysis, request: Request, *, bottoms_out: bo
         )
     )
 
-
-_NOT_COMPUTED = ("step boundaries, causes of gaps, and the parts of collectives (wait, transfer): not computed",)
 
 _SLIDER = (
     "<div id=slider><div id=overview aria-hidden=true></div><div id=brush hidden>"
@@ -238,8 +242,11 @@ def _legend(scene: Scene, analysis: Analysis) -> str:
     )
 
 
+_LEGEND_NAMES = {RANGE: "host range", IDLE: "gap", WAIT: "wait in a collective"}
+
+
 def _legend_button(part: int, share: float | None) -> str:
-    name = "host range" if PARTS[part] == RANGE else PARTS[part]
+    name = _LEGEND_NAMES.get(PARTS[part], PARTS[part])
     said = "" if share is None else f" <span class=muted>{format_share(share)}</span>"
     spot = f'<span class=swatch style="background:{COLOURS[PARTS[part]]}"></span>'
     return f"<li><button type=button data-part={part} aria-pressed=true>{spot}{text(name)}{said}</button></li>"

@@ -26,8 +26,8 @@ DECODE = GOLDEN / "h200x2_decode_graph.sqlite"
 
 
 def _parts() -> Any:
-    scene, analysis, answers = read([DECODE], most_asked=1_000_000)
-    return analysis, scene, answers
+    found = read([DECODE])
+    return found.analysis, found.scene, found.answers
 
 
 @pytest.fixture(scope="module")

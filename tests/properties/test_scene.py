@@ -16,9 +16,11 @@ from k25trace import attribute, open_trace
 from k25trace.classify import RuleSet, load_rules
 from k25trace.errors import CannotAnswer
 from k25trace.levels import levels
+from k25trace.pages.marks import marks
+from k25trace.pages.why import why
 from k25trace.palette import PARTS
 from k25trace.results import ALL_GPUS, Analysis
-from k25trace.scene import HOST, ON_GPU, STREAM, Scene, scene
+from k25trace.scene import GAPS, HOST, ON_GPU, STEPS, STREAM, WAITS, Scene, scene
 from k25trace.selection import Bounds
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -99,3 +101,23 @@ def test_ranges_captured_in_a_graph_are_projected_for_every_replay():
     host = shown.items.filter((pl.col("kind") == HOST) & (pl.col("gpu") == 0))
     assert "graph_step" in set(pl.Series(shown.texts).gather(host["text"]))
     assert shown.items.filter(pl.col("kind") == STREAM).height == analysis.gpus["kernel_count"].sum()
+
+
+def test_steps_waits_and_gaps_are_those_of_their_verbs():
+    report = GOLDEN / "h200x2_decode_graph.sqlite"
+    trace = open_trace(report)
+    answers = why([trace], rules())
+    drawn, missing = marks(answers)
+    assert missing == []
+    shown = scene([trace], rules(), marks=drawn)
+    steps, collectives, gaps = answers.steps, answers.collectives, answers.gaps
+    assert not isinstance(steps, str)
+    assert not isinstance(collectives, str)
+    assert not isinstance(gaps, str)
+    time = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    sums = dict(shown.items.group_by("kind").agg(time).iter_rows())
+    assert sums[STEPS] == steps.steps["span_ns"].sum()
+    assert sums[WAITS] == collectives.ranks["wait_ns"].sum()
+    assert sums[GAPS] == gaps.gaps["gap_ns"].sum()
+    causes = pl.Series(shown.texts).gather(shown.items.filter(pl.col("kind") == GAPS)["text"])
+    assert set(causes) == {f"gap: {cause}" for cause in gaps.gaps["cause"]}

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from k25trace.accounting import IDLE, OUTSIDE, WALL_ROWS
+from k25trace.accounting import MEMCPY, MEMSET, OPAQUE, WALL_ROWS
 from k25trace.gaps import CAUSES
 from k25trace.palette import (
     CAUSE_COLOURS,
@@ -15,8 +15,6 @@ from k25trace.palette import (
     DARK,
     LIGHT,
     PARTS,
-    PROJECTED,
-    RANGE,
     TRANSFER,
     WAIT,
     colour,
@@ -59,7 +57,7 @@ def test_every_category_and_wall_row_has_a_colour_and_no_two_share_one():
 
 @pytest.mark.parametrize("eye", SIGHT)
 def test_no_two_categories_look_alike(eye):
-    compared = {n: c for n, c in COLOURS.items() if n not in {RANGE, PROJECTED, IDLE, OUTSIDE}}
+    compared = {n: c for n, c in COLOURS.items() if n in ALL_CATEGORIES or n in {MEMCPY, MEMSET, OPAQUE}}
     seen = {n: lab(np.clip(np.array(SIGHT[eye]) @ linear(c), 0, 1)) for n, c in compared.items()}
     differences = {(a, b): np.linalg.norm(seen[a] - seen[b]) for a, b in itertools.combinations(seen, 2)}
     assert min(differences.values()) >= 9, min(differences, key=differences.get)

@@ -65,6 +65,17 @@ def test_window_and_gpu_select(run_in_process, tmp_path):
     assert data["attribution"]["windows"][0]["selector"] == "window"
 
 
+def test_a_step_is_a_window_and_has_its_lane(run_in_process, tmp_path):
+    page = tmp_path / "t.html"
+    steps = json.loads(run_in_process("steps", DECODE, "--format", "json").stdout)["steps"]
+    mine = [step for step in steps if step["index"] == 4]
+    assert run_in_process("timeline", DECODE, "-o", page, "--step", "4").code == 0
+    data = embedded(page)
+    assert data["start"] == min(step["start_ns"] for step in mine)
+    assert data["end"] == max(step["end_ns"] for step in mine)
+    assert {"step 4"} == {text for text in data["texts"] if text.startswith("step ")}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -73,6 +84,8 @@ def test_window_and_gpu_select(run_in_process, tmp_path):
         ([str(DECODE), "-o", "t.html", "--window", "5"], 2, "A:B"),
         ([str(DECODE), "-o", "t.html", "--window", "50s:60s"], 3, "no kernel runs in the window"),
         ([str(DECODE), "-o", "t.html", "--gpu", "0:7"], 3, "no GPU 0:7"),
+        ([str(DECODE), "-o", "t.html", "--step", "10"], 3, "no step 10"),
+        ([str(DECODE), "-o", "t.html", "--step", "1", "--window", "1:"], 2, "--step N is a window"),
         ([str(DECODE), "-o", "t.html", "--domain", "nobody"], 3, "no NVTX range of domain"),
         ([str(GOLDEN / "cpu_nvtx.sqlite"), "-o", "t.html"], 3, "no CUDA kernels"),
         ([str(DECODE), "-o", "no/such/folder/t.html"], 1, "there is no folder"),
