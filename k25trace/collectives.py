@@ -116,11 +116,13 @@ def match_collectives(
     Raises
     ------
     CannotAnswer
-        No kernels, no collective, one rank alone, none that pair up, or clocks that cannot be aligned.
+        No kernels, no collective, one rank alone, none that pair up, clocks that cannot be aligned, or a process that
+        two reports hold.
     """
     parts = [
         (each, find_stepping(each, step)) for each in examine(reports, domains=domains, rules=rules, template=template)
     ]
+    _check_ranks_come_once(parts)
     kernels = pl.concat([_communication(*part) for part in parts])
     path = parts[0][0].trace.path
     if kernels.filter(pl.col("is_kernel")).height == 0:
@@ -229,6 +231,24 @@ def _kinds(examined: Examined, stepping: Stepping) -> pl.DataFrame:
 # ---- clocks and pairs
 
 
+def _check_ranks_come_once(parts: Sequence[Part]) -> None:
+    """Refuse a report given twice, or two of one session: a process would be matched with itself."""
+    seen: dict[tuple[int, int], int] = {}
+    for examined, _ in parts:
+        trace = examined.trace
+        for index in integers(examined.kernels["process"].unique().sort()):
+            start, pid = trace.session_start_ns, trace.processes[index].pid
+            if start is None or pid is None:
+                continue
+            first = seen.setdefault((start, pid), trace.report)
+            if first != trace.report:
+                raise CannotAnswer(
+                    f"reports {first} and {trace.report} are of one session and both hold process {pid}:"
+                    " its kernels would be matched with themselves",
+                    "give each rank once",
+                )
+
+
 def _clocks(parts: Sequence[Part], kernels: pl.DataFrame) -> list[Clock]:
     starts = {each.trace.report: each.trace.session_start_ns for each, _ in parts}
     first = parts[0][0].trace.report
@@ -311,7 +331,7 @@ def _throttle(examined: Examined) -> dict[str, list[str]]:
         content: Any = json.loads(manifest.read_text(encoding="utf-8"))
         states: list[Any] = [gpu for when in ("before", "after") for gpu in content["gpus"][when]["gpus"]]
         told = [(f"{examined.trace.report}:{gpu['index']}", str(r)) for gpu in states for r in gpu["throttle"] or ()]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     found: dict[str, set[str]] = {f"{examined.trace.report}:{gpu['index']}": set() for gpu in states}
     for gpu, reason in told:

@@ -46,6 +46,7 @@ BINS_NS = tuple(m * 10**e for e in range(3, 10) for m in (1, 2, 5))
 """Lower bounds of the histogram's bins, below the first of which is one more."""
 
 _KEY = ["gpu", "start_ns"]
+_STEP = ["gpu", "process", "step"]
 _PARTS = ("blocked_ns", "host_ns", "latency_ns")
 
 
@@ -67,11 +68,11 @@ class Gaps:
         gpu, cause, gap_count, gap_ns, gap_share (of the idle time of the GPU), blocked_ns, host_ns, latency_ns; sums to
         the idle time.
     steps
-        gpu, process, step, cause, gap_count, gap_ns: of the step to which ``after`` belongs.
+        gpu, process, step, cause, gap_count, gap_ns: of the step to which ``after`` belongs, short gaps too.
     histogram
         gpu, from_ns, to_ns (null: no bound), gap_count, gap_ns: of all gaps, short ones too.
     gpus
-        gpu, window_ns, idle_ns, step_count.
+        gpu, window_ns, idle_ns, step_count (steps that run in the window, wholly or in part).
     min_ns
         The shortest gap that gets a cause.
     warnings
@@ -137,7 +138,7 @@ def find_gaps(
         reports=pl.concat([part.report for part in parts]),
         gaps=gaps.sort("gap_ns", *_KEY, descending=[True, False, False]),
         summary=_summary(gaps, short, gpus),
-        steps=_by_step(gaps),
+        steps=_by_step(gaps, short),
         histogram=pl.concat([part.histogram for part in parts]),
         gpus=gpus,
         min_ns=min_ns,
@@ -165,7 +166,7 @@ def _part(examined: Examined, stepping: Stepping, pieces: pl.DataFrame, min_ns: 
     )
     length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("window_ns")
     idle = every.group_by("gpu").agg(pl.col("gap_ns").sum().alias("idle_ns"))
-    counts = _steps_of_gpus(examined, stepping)
+    counts = _steps_of_gpus(examined, stepping, pieces)
     gpus = (
         pieces.group_by("gpu")
         .agg(length)
@@ -174,9 +175,12 @@ def _part(examined: Examined, stepping: Stepping, pieces: pl.DataFrame, min_ns: 
         .with_columns(pl.col("idle_ns", "step_count").fill_null(0))
         .sort("gpu")
     )
+    every = every.with_columns(_following(examined, every).alias("after"))
+    every = every.with_columns(_step_numbers(stepping, every["after"]).alias("step"))
+    below = every.filter(pl.col("gap_ns") < min_ns)
     short = (
-        every.filter(pl.col("gap_ns") < min_ns)
-        .group_by("gpu")
+        below.with_columns(examined.operations["process"].gather(below["after"]).alias("process"))
+        .group_by(_STEP)
         .agg(pl.len().cast(pl.Int64).alias("gap_count"), pl.col("gap_ns").sum())
     )
     long = every.filter(pl.col("gap_ns") >= min_ns)
@@ -185,7 +189,7 @@ def _part(examined: Examined, stepping: Stepping, pieces: pl.DataFrame, min_ns: 
     schema = {"report": pl.Int64, "file": pl.String, "nsys_version": pl.String, "said": pl.String}
     return _Part(
         pl.DataFrame([report], schema=schema, orient="row"),
-        _told(examined, stepping, _caused(examined, long, pieces)),
+        _told(examined, _caused(examined, long, pieces)),
         examined.named(short),
         examined.named(_histogram(every)),
         examined.named(gpus),
@@ -194,16 +198,27 @@ def _part(examined: Examined, stepping: Stepping, pieces: pl.DataFrame, min_ns: 
     )
 
 
-def _steps_of_gpus(examined: Examined, stepping: Stepping) -> pl.DataFrame:
-    frame = examined.operations.select("gpu").hstack([stepping.of_operations.alias("step")])
-    return frame.drop_nulls("step").group_by("gpu").agg(pl.col("step").n_unique().cast(pl.Int64).alias("step_count"))
+def _steps_of_gpus(examined: Examined, stepping: Stepping, pieces: pl.DataFrame) -> pl.DataFrame:
+    """Return how many steps run in the window of each GPU."""
+    placed = examined.operations.select("gpu", "start_ns", "end_ns").hstack([stepping.of_operations.alias("step")])
+    # One more, so that a step without any length counts where it is.
+    spans = placed.drop_nulls("step").group_by("gpu", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max() + 1)
+    inside = spans.filter(covered(spans, union(pieces, ["gpu"]), ["gpu"]) > 0)
+    return inside.group_by("gpu").agg(pl.len().cast(pl.Int64).alias("step_count"))
+
+
+def _step_numbers(stepping: Stepping, operations: pl.Series) -> pl.Series:
+    """Return the number of the step, in its process, of operations (indices; null: none)."""
+    if not stepping.found:
+        return pl.repeat(None, operations.len(), dtype=pl.Int64, eager=True)
+    return stepping.steps["index"].gather(stepping.of_operations.gather(operations))
 
 
 # ---- causes
 
 
 def _caused(examined: Examined, gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """Add the neighbours of each gap, its cause and its parts."""
+    """Add what ended before each gap, its cause and its parts."""
     found = _neighbours(examined, gaps)
     borders = [
         found.join(
@@ -249,8 +264,23 @@ def _caused(examined: Examined, gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.
     return known.with_columns((pl.col("gap_ns") - pl.col("blocked_ns") - pl.col("host_ns")).alias("latency_ns"))
 
 
+def _following(examined: Examined, gaps: pl.DataFrame) -> pl.Series:
+    """Return the operation that begins where a gap ends (of several, what was launched first); null: none does."""
+    operations = examined.operations.with_row_index("operation")
+    begins = gaps.select("gpu", "end_ns").join(
+        operations.select(
+            "gpu", pl.col("start_ns").alias("end_ns"), "operation", "launch_ns", pl.col("end_ns").alias("ended")
+        ),
+        on=["gpu", "end_ns"],
+    )
+    after = begins.sort("launch_ns", "ended", "operation", nulls_last=True).unique(
+        ["gpu", "end_ns"], keep="first", maintain_order=True
+    )
+    return gaps.join(after, on=["gpu", "end_ns"], how="left", maintain_order="left")["operation"]
+
+
 def _neighbours(examined: Examined, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Add what ends where a gap begins (of several, what was launched last) and what begins where it ends (first)."""
+    """Add what ends where a gap begins (of several, what was launched last), and what is known of both neighbours."""
     operations = examined.operations.with_row_index("operation")
     ends = gaps.select("gpu", "start_ns").join(
         operations.select(
@@ -258,26 +288,11 @@ def _neighbours(examined: Examined, gaps: pl.DataFrame) -> pl.DataFrame:
         ),
         on=_KEY,
     )
-    begins = gaps.select("gpu", "end_ns").join(
-        operations.select(
-            "gpu", pl.col("start_ns").alias("end_ns"), "operation", "launch_ns", pl.col("end_ns").alias("ended")
-        ),
-        on=["gpu", "end_ns"],
-    )
     before = ends.sort("launch_ns", "began", "operation", descending=True, nulls_last=True).unique(
         _KEY, keep="first", maintain_order=True
     )
-    after = begins.sort("launch_ns", "ended", "operation", nulls_last=True).unique(
-        ["gpu", "end_ns"], keep="first", maintain_order=True
-    )
     found = gaps.join(
         before.select(*_KEY, pl.col("operation").alias("before")), on=_KEY, how="left", maintain_order="left"
-    )
-    found = found.join(
-        after.select("gpu", "end_ns", pl.col("operation").alias("after")),
-        on=["gpu", "end_ns"],
-        how="left",
-        maintain_order="left",
     )
     columns = ["process", "correlation", "graph_node"]
     previous = operations.select(columns)[found["before"].fill_null(0)].rename({c: f"before_{c}" for c in columns})
@@ -307,24 +322,17 @@ def _end_of(intervals: pl.DataFrame, gaps: pl.DataFrame) -> pl.Series:
 # ---- in words
 
 
-def _told(examined: Examined, stepping: Stepping, gaps: pl.DataFrame) -> pl.DataFrame:
+def _told(examined: Examined, gaps: pl.DataFrame) -> pl.DataFrame:
     """Replace indices by names, and say where the host was when a host-bound gap began."""
     at = gaps.select("thread", pl.col("start_ns").alias("at_ns"))
     host_bound = gaps["cause"] == HOST_BOUND
     stacks = examined.attribution.nesting.at(at)
     stacks = stacks.set(~host_bound, NO_STACK)
     paths = {path: list(names) or None for path, names in examined.path_names(gaps["path"]).items()}
-    index = pl.Series(stepping.of_operations).gather(gaps["after"].fill_null(0)).set(gaps["after"].is_null(), None)
-    number = (
-        stepping.steps["index"].gather(index)
-        if stepping.steps.height
-        else pl.repeat(None, gaps.height, dtype=pl.Int64, eager=True)
-    )
     found = gaps.with_columns(
         _names(examined, gaps["before"]).alias("before"),
         _names(examined, gaps["after"]).alias("after"),
         _looked_up(gaps["path"], paths).alias("path"),
-        number.alias("step"),
         _host_paths(examined, stacks).alias("host_path"),
         _host_calls(examined, at, host_bound).alias("host_call"),
         pl.lit(examined.trace.report, pl.Int64).alias("report"),
@@ -395,13 +403,17 @@ def _histogram(gaps: pl.DataFrame) -> pl.DataFrame:
 
 def _summary(gaps: pl.DataFrame, short: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
     sums = [pl.len().cast(pl.Int64).alias("gap_count"), pl.col("gap_ns", *_PARTS).sum()]
-    rest = short.select(
-        "gpu",
-        pl.lit(SHORT).alias("cause"),
-        "gap_count",
-        "gap_ns",
-        *(pl.lit(0, pl.Int64).alias(p) for p in _PARTS[:2]),
-        pl.col("gap_ns").alias("latency_ns"),
+    rest = (
+        short.group_by("gpu")
+        .agg(pl.col("gap_count", "gap_ns").sum())
+        .select(
+            "gpu",
+            pl.lit(SHORT).alias("cause"),
+            "gap_count",
+            "gap_ns",
+            *(pl.lit(0, pl.Int64).alias(p) for p in _PARTS[:2]),
+            pl.col("gap_ns").alias("latency_ns"),
+        )
     )
     rows = pl.concat([rest, gaps.group_by("gpu", "cause").agg(sums).select(rest.columns)])
     share = pl.when(pl.col("idle_ns") > 0).then(pl.col("gap_ns") / pl.col("idle_ns")).otherwise(0.0)
@@ -410,11 +422,8 @@ def _summary(gaps: pl.DataFrame, short: pl.DataFrame, gpus: pl.DataFrame) -> pl.
     return found.sort("gpu", order).select("gpu", "cause", "gap_count", "gap_ns", "gap_share", *_PARTS)
 
 
-def _by_step(gaps: pl.DataFrame) -> pl.DataFrame:
+def _by_step(gaps: pl.DataFrame, short: pl.DataFrame) -> pl.DataFrame:
     order = pl.col("cause").replace_strict({cause: i for i, cause in enumerate(CAUSES)}, return_dtype=pl.Int64)
-    found = (
-        gaps.drop_nulls("step")
-        .group_by("gpu", "process", "step", "cause")
-        .agg(pl.len().cast(pl.Int64).alias("gap_count"), pl.col("gap_ns").sum())
-    )
-    return found.sort("gpu", "process", "step", order)
+    found = gaps.group_by(*_STEP, "cause").agg(pl.len().cast(pl.Int64).alias("gap_count"), pl.col("gap_ns").sum())
+    rest = short.select(*_STEP, pl.lit(SHORT).alias("cause"), "gap_count", "gap_ns")
+    return pl.concat([rest, found]).drop_nulls("step").sort(*_STEP, order)

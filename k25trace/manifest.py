@@ -114,7 +114,7 @@ def is_of_a_capture_without_files(path: Path) -> bool:
     """Whether a file is the manifest of a capture that left nothing else: nothing is lost with it."""
     try:
         content: object = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     said = cast("dict[str, object]", content) if isinstance(content, dict) else {}
     return said.get("schema") == SCHEMA and said.get("files") == []

@@ -26,6 +26,9 @@ SMALL_SHARE = 0.5
 REGULAR_SHARE = 0.8
 """Share of the spacings of a kernel that must be equal for it to mark a cycle, and of the kernels it must span."""
 
+UNNAMED = '""'
+"""What a range without a name is called."""
+
 _NAMES_SHOWN = 6
 
 _STEP_SCHEMA = {"process": ID, "name": ID, "range": pl.UInt32, "index": pl.Int64, "at_ns": pl.Int64}
@@ -78,10 +81,9 @@ def find_stepping(examined: Examined, glob: str | None = None) -> Stepping:
         return _by_ranges(examined, _matching(examined, glob), f"ranges {glob}")
     group, pattern, others = _repeated_ranges(examined)
     if group:
-        said = f"ranges {pattern}"
-        return _by_ranges(
-            examined, group, said + (f"; not {', '.join(others)} (--step GLOB takes others)" if others else "")
-        )
+        left = ", ".join(other or UNNAMED for other in others)
+        said = f"ranges {pattern or UNNAMED}" + (f"; not {left} (--step GLOB takes others)" if left else "")
+        return _by_ranges(examined, group, said)
     return _by_graphs(examined) or _by_kernels(examined) or _none(examined)
 
 

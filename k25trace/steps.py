@@ -36,7 +36,7 @@ MEASURES = ("span", "period", "busy", "exposed_communication", "idle", "opaque",
 """Times of a step that are no category: the columns ``MEASURE_ns`` of `Steps.steps`."""
 
 _STEP = ["gpu", "process", "index"]
-_LAYER = re.compile(r"(?:^|[^A-Za-z])layers?[._ ]?(\d+)(?!\d)", re.IGNORECASE)
+_LAYER = re.compile(r"(?:^|[^A-Za-z])layers?[._ ]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,8 @@ def read_template(path: Path | str) -> Template:
         content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadTemplate(f"{path}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise BadTemplate(f"{path}: no template: nested too deeply", _HINT) from None
     except ValueError:
         raise BadTemplate(f"{path}: no template: not JSON", _HINT) from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:  # pyright: ignore[reportUnknownMemberType]
@@ -223,4 +225,5 @@ def _indices(values: list[object]) -> tuple[int, ...]:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    value.encode()  # JSON can hold halves of characters (UnicodeEncodeError is a ValueError)
     return value

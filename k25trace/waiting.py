@@ -33,7 +33,8 @@ LAUNCH, GPU = "launch", "gpu"
 _BUS_FACTORS = ((re.compile("allreduce"), 2), (re.compile("allgather|reduce_scatter"), 1))
 """busbw is algbw times so many (n - 1) / n, as nccl-tests define it."""
 
-_BYTES = re.compile(r"(?<![A-Za-z0-9])(?:n?bytes|size)=(\d+)(?:\s*(Ki?B|Mi?B|Gi?B|B))?(?![A-Za-z0-9])")
+_BYTES = re.compile(r"(?<![A-Za-z0-9])(?:n?bytes|size)=(\d{1,18})(?:\s*(Ki?B|Mi?B|Gi?B|B))?(?![A-Za-z0-9])")
+_LARGEST_BYTES = 1 << 60
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -195,7 +196,8 @@ def _with_bandwidth(found: pl.DataFrame) -> pl.DataFrame:
 
 def _size(path: Sequence[str]) -> int | None:
     found = [m for name in path for m in _BYTES.findall(name)]
-    return None if not found else int(found[-1][0]) * _UNITS[found[-1][1] or "B"]
+    size = int(found[-1][0]) * _UNITS[found[-1][1] or "B"] if found else None
+    return None if size is None or size > _LARGEST_BYTES else size
 
 
 def _bus_factor(family: str, ranks: int) -> float | None:

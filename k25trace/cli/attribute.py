@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, Output, Reports, Rules, Template
+from k25trace.cli.options import (
+    Domain,
+    Force,
+    Output,
+    OutputFormat,
+    PerGpu,
+    RangeGlob,
+    Reports,
+    Rules,
+    Template,
+    Window,
+)
 from k25trace.cli.progress import working
 from k25trace.report.choices import ROWS_SHOWN, By, Format, Request
 
@@ -13,34 +24,15 @@ from k25trace.report.choices import ROWS_SHOWN, By, Format, Request
 def attribute(  # noqa: PLR0917 - typer takes options by position in the signature
     reports: Reports,
     by: Annotated[By, typer.Option(help="What a row is about; json holds all of them.")] = By.category,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")] = Format.table,
-    range_glob: Annotated[
-        str | None,
-        typer.Option(
-            "--range",
-            metavar="GLOB",
-            help="Only kernels launched or captured inside ranges of that name, in the time they project onto each GPU",
-        ),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A:B",
-            help="Only that part of the report's clock, such as 1.2s:1.5s; one side may be empty.",
-        ),
-    ] = None,
-    domain: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only ranges of that NVTX domain own kernels; repeatable. Default: all but NCCL's.",
-        ),
-    ] = None,
+    output_format: OutputFormat = Format.table,
+    range_glob: RangeGlob = None,
+    window: Window = None,
+    domain: Domain = None,
     depth: Annotated[int | None, typer.Option(metavar="N", help="With --by path: keep the N outermost ranges.")] = None,
     inclusive: Annotated[
         bool, typer.Option("--inclusive", help="With --by range: time inside a range at any depth.")
     ] = False,
-    per_gpu: Annotated[bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")] = False,
+    per_gpu: PerGpu = False,
     top: Annotated[
         int | None, typer.Option(metavar="N", help=f"Rows shown. Default: {ROWS_SHOWN} of long tables, all of others.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, NsysPath, Rules, WindowOption
+from k25trace.cli.options import Force, NsysPath, Rules, Window
 from k25trace.cli.progress import working
 from k25trace.errors import UsageError
 from k25trace.export import Kind, default_output
@@ -37,7 +37,7 @@ def export(  # noqa: PLR0917 - typer takes options by position in the signature
         Path | None,
         typer.Option(metavar="FILE", help="Instead, write the same in Chrome's trace event format."),
     ] = None,
-    window: WindowOption = None,
+    window: Window = None,
     rules: Rules = None,
     nsys: NsysPath = None,
     force: Force = False,

@@ -82,7 +82,7 @@ Template = Annotated[
     ),
 ]
 PerGpu = Annotated[bool, typer.Option("--per-gpu", help="Rows for each GPU instead of over all.")]
-Top = Annotated[int, typer.Option("--top", metavar="N", help="Rows shown of long tables; 0: all.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Rows shown of long tables; 0: all.")]
 Header = Annotated[
     bool, typer.Option("--header/--no-header", help="With --format csv: the # lines that say what it is about.")
 ]
@@ -104,14 +104,6 @@ def seconds(option: str, value: float | None) -> float | None:
 Page = Annotated[
     Path,
     typer.Option("-o", "--output", metavar="FILE", help="The page; never over an existing file without --force."),
-]
-WindowOption = Annotated[
-    str | None,
-    typer.Option(
-        "--window",
-        metavar="A:B",
-        help="Only that part of the report's clock, such as 1.2s:1.5s; one side may be empty.",
-    ),
 ]
 Gpus = Annotated[
     list[str] | None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, Output, Reports, Rules, WindowOption
+from k25trace.cli.options import Force, Output, Reports, Rules, Window
 from k25trace.cli.progress import working
 
 
@@ -29,7 +29,7 @@ def report(  # noqa: PLR0917 - typer takes options by position in the signature
             help="Only kernels launched or captured inside ranges of that name, in the time they project onto each GPU",
         ),
     ] = None,
-    window: WindowOption = None,
+    window: Window = None,
     domain: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only ranges of that NVTX domain; repeatable. Default: all but NCCL's."),

@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, Gpus, Page, Reports, Rules, WindowOption
+from k25trace.cli.options import Force, Gpus, Page, Reports, Rules, Window
 from k25trace.cli.progress import working
 
 
 def timeline(  # noqa: PLR0917 - typer takes options by position in the signature
     reports: Reports,
     output: Page,
-    window: WindowOption = None,
+    window: Window = None,
     step: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, help="Only the step with that number; `k25trace steps` lists them."),

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Gpus, Reports, Rules, WindowOption
+from k25trace.cli.options import Gpus, Reports, Rules, Window
 from k25trace.cli.progress import working
 
 
 def view(  # noqa: PLR0917 - typer takes options by position in the signature
     reports: Reports,
-    window: WindowOption = None,
+    window: Window = None,
     gpu: Gpus = None,
     domain: Annotated[
         list[str] | None,

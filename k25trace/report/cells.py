@@ -103,9 +103,9 @@ def text_column(heading: str, goes: int | None = None) -> Column:
     return Column(heading, _name, right=False, goes=goes)
 
 
-def path_column(heading: str) -> Column:
-    """Return a column of paths: lists of range names."""
-    return Column(heading, _path, right=False)
+def path_column(heading: str, empty: str = "") -> Column:
+    """Return a column of paths: lists of range names; ``empty``: what stands for one of no name."""
+    return Column(heading, lambda names: _path(names) or empty, right=False)
 
 
 def time_column(heading: str, goes: int | None = None) -> Column:

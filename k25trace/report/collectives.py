@@ -4,13 +4,14 @@ import polars as pl
 
 from k25trace.collectives import Collectives
 from k25trace.pairing import COLLECTIVE
+from k25trace.percentiles import nearest_rank
 from k25trace.report.answer import Answer, reports, section
 from k25trace.report.cells import count_column, path_column, share_column, text_column, time_column
 from k25trace.report.header import of_templates
 from k25trace.report.json_ import Document
 from k25trace.report.sections import Section
 from k25trace.report.text import printable
-from k25trace.units import format_count, format_ns, format_share
+from k25trace.units import counted, format_count, format_ns, format_share
 
 SCHEMA = "k25trace.collectives/1"
 
@@ -62,7 +63,9 @@ def _facts(found: Collectives) -> list[tuple[str, str]]:
                 )
             )
     ranks = found.gpus.height
-    facts.append(("matched", f"{format_count(found.collectives.height)} collectives of {ranks} ranks"))
+    outside = found.collectives["step"].null_count()
+    apart = f", {format_count(outside)} of them outside the steps" if 0 < outside < found.collectives.height else ""
+    facts.append(("matched", f"{counted(found.collectives.height, 'collective')} of {ranks} ranks{apart}"))
     if found.unmatched.height:
         kernels = int(found.unmatched["kernel_count"].sum())
         reasons = ", ".join(found.unmatched["reason"].unique().sort().to_list()[:3])
@@ -100,9 +103,7 @@ def _sections(found: Collectives, top: int | None) -> list[Section]:
     families = found.sites.filter(pl.col("path").is_null()).with_columns(_short_verdict())
     by_gpu = (
         found.summary.join(
-            found.ranks.group_by("gpu", "process", "family").agg(
-                pl.col("transfer_ns").median().cast(pl.Int64).alias("p50")
-            ),
+            found.ranks.group_by("gpu", "process", "family").agg(nearest_rank("transfer_ns", 50).alias("p50")),
             on=["gpu", "process", "family"],
         )
         .group_by("gpu", "family", "p50")
@@ -165,7 +166,7 @@ def _sections(found: Collectives, top: int | None) -> list[Section]:
             "By site",
             sites,
             {
-                "path": path_column("Path"),
+                "path": path_column("Path", empty="(no range below the step)"),
                 "family": text_column("Family", goes=3),
                 "count": count_column("Count", goes=1),
                 "p50_skew_ns": time_column("Skew p50", goes=4),

@@ -9,7 +9,7 @@ from k25trace.report.header import of_templates
 from k25trace.report.json_ import Document
 from k25trace.report.sections import Section
 from k25trace.report.text import printable
-from k25trace.units import format_count, format_ns
+from k25trace.units import counted, format_ns
 
 SCHEMA = "k25trace.gaps/1"
 
@@ -48,16 +48,21 @@ def _facts(found: Gaps) -> list[tuple[str, str]]:
         facts.append((f"steps of report {report}" if several else "steps", printable(said)))
     idle, window = int(found.gpus["idle_ns"].sum()), int(found.gpus["window_ns"].sum())
     facts.append(
-        ("idle", f"{format_ns(idle)} of {format_ns(window)} over {found.gpus.height} GPUs; the causes sum to it")
+        (
+            "idle",
+            f"{format_ns(idle)} of {format_ns(window)} over {counted(found.gpus.height, 'GPU')}; the causes sum to it",
+        )
     )
     return facts
 
 
 def _sections(found: Gaps, top: int | None) -> list[Section]:
-    steps = found.summary.join(found.gpus.select("gpu", "step_count"), on="gpu", how="left", maintain_order="left")
-    summary = steps.with_columns(
-        pl.when(pl.col("step_count") > 0).then(pl.col("gap_ns") // pl.col("step_count")).alias("per_step_ns")
-    )
+    in_steps = found.steps.group_by("gpu", "cause").agg(pl.col("gap_ns").sum().alias("in_steps_ns"))
+    steps = found.summary.join(
+        found.gpus.select("gpu", "step_count"), on="gpu", how="left", maintain_order="left"
+    ).join(in_steps, on=["gpu", "cause"], how="left", maintain_order="left")
+    per_step = pl.col("in_steps_ns").fill_null(0) // pl.col("step_count")
+    summary = steps.with_columns(pl.when(pl.col("step_count") > 0).then(per_step).alias("per_step_ns"))
     causes = found.summary["cause"].unique().to_list()
     histogram = (
         found.histogram.group_by("from_ns", "to_ns").agg(pl.col("gap_count", "gap_ns").sum()).sort("from_ns")
@@ -89,7 +94,8 @@ def _sections(found: Gaps, top: int | None) -> list[Section]:
                 "host_ns": time_column("On host"),
                 "latency_ns": time_column("Latency"),
             },
-            note="; ".join(f"{cause}: {said}" for cause, said in CAUSES.items() if cause in causes) + ".",
+            note="; ".join(f"{cause}: {said}" for cause, said in CAUSES.items() if cause in causes)
+            + "." * bool(causes),
         ),
         section(
             "Lengths, over all GPUs",
@@ -113,7 +119,7 @@ def _sections(found: Gaps, top: int | None) -> list[Section]:
                 **neighbours,
                 "path": path_column("Launched in"),
             },
-            note=f"{format_count(hidden)} more rows; --top N shows more, --format csv all" if hidden else "",
+            note=f"{counted(hidden, 'more row')}; --top N shows more, --format csv all." if hidden else "",
         ),
     ]
     if where.height:

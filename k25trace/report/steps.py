@@ -75,7 +75,10 @@ def _facts(found: Steps) -> list[tuple[str, str]]:
     ]
     warm, counted = int(found.steps["is_warmup"].sum()), found.steps.height
     facts.append(
-        ("counted", f"{format_count(counted - warm)} of {format_count(counted)} steps (one a GPU); {warm} are warm-up")
+        (
+            "counted",
+            f"{format_count(counted - warm)} of {format_count(counted)} steps (one a GPU); warm-up: {warm}",
+        )
     )
     kernels, ns = int(found.outside["kernel_count"].sum()), int(found.outside["kernel_ns"].sum())
     facts.append(("outside", f"{format_count(kernels)} kernels of {format_ns(ns)} belong to no step"))

@@ -21,7 +21,7 @@ from tracekit import ALL_GATHER, ALL_REDUCE, CUSTOM_ALL_REDUCE, MARLIN, RMS_NORM
 from k25trace.classify import load_rules
 from k25trace.collectives import Collectives, match_collectives
 from k25trace.errors import CannotAnswer
-from k25trace.report.collectives import document
+from k25trace.report.collectives import answer, document
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -195,8 +195,8 @@ def test_real_traces_agree_with_the_brute_force(name: str, step: str) -> None:
     want, unmatched = expected(GOLDEN / f"{name}.sqlite", step)
     found = golden(name, step)
     # Looking at every pair of kernels would take minutes: what others ran is compared on random traces.
-    for answer in (want, got := told(found)):
-        for one in answer.values():
+    for each in (want, got := told(found)):
+        for one in each.values():
             for row in one["ranks"].values():
                 row.pop("compute_ns")
     assert got == want
@@ -399,3 +399,54 @@ def test_the_command_writes_every_format(run_in_process: Any) -> None:
     rows = run_in_process("collectives", trace, "-f", "csv", "--no-header").stdout.splitlines()
     assert len(rows) == 1 + 2 * 408
     assert "### By site" in run_in_process("collectives", trace, "-f", "markdown").stdout
+
+
+@pytest.mark.parametrize("same_file", [True, False])
+def test_a_process_in_two_reports_is_not_matched_with_itself(tmp_path: Path, *, same_file: bool) -> None:
+    first = two_ranks().write(tmp_path / "a.sqlite")
+    second = first if same_file else two_ranks().write(tmp_path / "b.sqlite")
+    with pytest.raises(CannotAnswer, match="of one session and both hold process"):
+        match_collectives([first, second], step="step")
+
+
+@pytest.mark.parametrize("size", ["9" * 18, "9" * 30, "1" + "0" * 17 + "GiB"])
+def test_a_size_beyond_every_memory_is_none(tmp_path: Path, size: str) -> None:
+    t = TraceBuilder()
+    for rank in range(2):
+        pid = t.process(1000 * (rank + 1))
+        t.push_pop("step", 10, 60, pid=pid)
+        t.push_pop(f"allreduce bytes={size}", 15, 50, pid=pid)
+        t.kernel(ALL_REDUCE, 100 + rank, 50, pid=pid, launch=20, device=rank)
+    found = match_collectives(t.write(tmp_path / "t.sqlite"), step="step").collectives
+    assert found["size_bytes"].to_list() == [10**18 - 1 if size == "9" * 18 else None]
+
+
+def test_the_table_says_what_is_below_no_range_and_outside_the_steps(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for rank in range(2):
+        pid = t.process(1000 + rank)
+        for i in range(3):
+            at = 1000 * (i + 1)
+            t.push_pop("step", at, at + 60, pid=pid)
+            t.kernel(MARLIN, at + 30, 20, pid=pid, launch=at + 5, device=rank)
+            t.kernel(ALL_REDUCE, at + 100, 50, pid=pid, launch=at + 20, device=rank)
+        t.kernel(ALL_REDUCE, 9000, 50, pid=pid, launch=8000, device=rank)
+    made = answer(match_collectives(t.write(tmp_path / "t.sqlite")))
+    assert dict(made.facts)["matched"] == "4 collectives of 2 ranks, 1 of them outside the steps"
+    assert {row[0] for row in made.sections[-1].rows} == {"(no range below the step)"}
+
+
+def test_the_median_of_the_table_is_that_of_the_document(tmp_path: Path) -> None:
+    """Of an even number of transfers a median is the lower of the middle ones: one that was measured."""
+    t = TraceBuilder()
+    for rank in range(2):
+        pid = t.process(1000 * (rank + 1))
+        for i, length in enumerate((100, 200)):
+            at = 1000 * (i + 1)
+            t.push_pop("step", at, at + 60, pid=pid)
+            t.kernel(ALL_REDUCE, at + 100, length, pid=pid, launch=at + 20, device=rank)
+    found = match_collectives(t.write(tmp_path / "t.sqlite"), step="step")
+    assert found.summary["p50_transfer_ns"].to_list() == [100, 100]
+    shown = answer(found).sections[1]
+    at = [column.heading for column in shown.columns].index("p50")
+    assert [row[at] for row in shown.rows] == ["100 ns", "100 ns"]

@@ -21,7 +21,7 @@ from tracekit import MARLIN, RMS_NORM, TraceBuilder
 from k25trace import attribute
 from k25trace.classify import load_rules
 from k25trace.gaps import CAUSES, Gaps, find_gaps
-from k25trace.report.gaps import document
+from k25trace.report.gaps import answer, document
 from k25trace.selection import Bounds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -283,3 +283,56 @@ def test_the_command_refuses_with_one_line(run_in_process: Any, options: tuple[s
     done = run_in_process("gaps", GOLDEN / "h200x2_decode_graph.sqlite", *options)
     assert (done.code, done.stdout) == (code, "")
     assert says in done.stderr
+
+
+# ---- by step: a gap belongs to the step of what follows it, short ones too
+
+
+def two_steps() -> TraceBuilder:
+    """Steps at 1000 and 2000 with gaps of 40 and 3 ns inside each, and 5,000 ns of idleness outside them."""
+    t = TraceBuilder()
+    t.kernel(RMS_NORM, 950, 10, launch=5)
+    for at in (1000, 2000):
+        t.push_pop("step", at - 90, at - 20)
+        for i, start in enumerate((at, at + 50, at + 63)):
+            t.kernel(MARLIN, start, 10, launch=at - 80 + 10 * i)
+    t.kernel(RMS_NORM, 7073, 10, launch=6000)
+    return t
+
+
+def test_a_step_is_charged_with_its_own_gaps_alone(tmp_path: Path) -> None:
+    found = find_gaps(two_steps().write(tmp_path / "t.sqlite"), minimum=10, step="step")
+    check_laws(found)
+    by_step = (
+        found.steps.group_by("step", "cause").agg(pl.col("gap_count", "gap_ns").sum()).sort("step", "cause").rows()
+    )
+    assert by_step == [
+        (0, "dependency", 2, 80),
+        (0, "short", 1, 3),
+        (1, "dependency", 1, 40),
+        (1, "host-bound", 1, 927),
+        (1, "short", 1, 3),
+    ]
+    assert found.gpus["step_count"].to_list() == [2]
+    shown = answer(found).sections[0]
+    at = [column.heading for column in shown.columns].index("A step")
+    assert {row[1]: row[at] for row in shown.rows} == {
+        "short": "3 ns",
+        "dependency": "60 ns",
+        "host-bound": "463 ns",
+    }
+
+
+def test_steps_outside_the_window_are_not_counted(tmp_path: Path) -> None:
+    path = two_steps().write(tmp_path / "t.sqlite")
+    found = find_gaps(path, minimum=10, step="step", window=Bounds(1990, 2100))
+    assert found.gpus["step_count"].to_list() == [1]
+    assert find_gaps(path, step="step", window=Bounds(3000, 7080)).gpus["step_count"].to_list() == [0]
+
+
+def test_nothing_to_tell_is_told_in_whole_sentences(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    t.kernel(MARLIN, 100, 10, launch=50)
+    made = answer(find_gaps(t.write(tmp_path / "t.sqlite")))
+    assert ("idle", "0 ns of 10 ns over 1 GPU; the causes sum to it") in made.facts
+    assert [section.note for section in made.sections] == ["", "", ""]

@@ -306,3 +306,30 @@ def test_the_command_refuses_with_one_line(run_in_process: Any, options: tuple[s
     assert done.code == code
     assert says in done.stderr
     assert done.stdout == ""
+
+
+def test_a_number_too_large_for_a_layer_is_none(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for i, name in enumerate(("layer" + "9" * 30, "layer7")):
+        at = 1000 * (i + 1)
+        t.push_pop("step", at, at + 100)
+        t.push_pop(name, at + 5, at + 90)
+        t.kernel(MARLIN, at + 200, 10, launch=at + 10)
+    found = find_steps(t.write(tmp_path / "t.sqlite"), step="step", per_layer=True)
+    assert found.layers is not None
+    assert found.layers["layer"].unique().sort().to_list() == [None, 7]
+
+
+@pytest.mark.parametrize("verb", ["steps", "collectives", "gaps"])
+def test_fewer_than_no_rows_are_no_answer(run_in_process: Any, verb: str) -> None:
+    done = run_in_process(verb, GOLDEN / "h200x2_decode_skew.sqlite", "--top", "-1")
+    assert (done.code, done.stdout) == (2, "")
+    assert "--top" in done.stderr
+
+
+def test_steps_without_a_name_are_called_what_they_are(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for i in range(3):
+        t.push_pop("", 1000 * i, 1000 * i + 900)
+        t.kernel(MARLIN, 1000 * i + 100, 100, launch=1000 * i + 10)
+    assert find_steps(t.write(tmp_path / "t.sqlite")).reports["said"].to_list() == ['ranges ""']

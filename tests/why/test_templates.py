@@ -135,6 +135,9 @@ def test_a_template_survives_its_file(tmp_path: Path) -> None:
         '[{"names": [0], "paths": [], "p50_ns": [1], "replay_count": 1}]}',
         '{"schema": "k25trace.template/1", "names": ["a"], "paths": [[]], "graphs": '
         '[{"names": [-1], "paths": [0], "p50_ns": [1], "replay_count": 1}]}',
+        '{"schema": "k25trace.template/1", "names": ["\\ud800"], "paths": [], "graphs": []}',
+        '{"schema": "k25trace.template/1", "names": [], "paths": [[["a", "\\udfff"]]], "graphs": []}',
+        "[" * 100_000,
     ],
 )  # fmt: skip
 def test_what_is_no_template_is_refused(tmp_path: Path, text: str, run_in_process: Any) -> None:
