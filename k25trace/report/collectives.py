@@ -166,7 +166,7 @@ def _sections(found: Collectives, top: int | None) -> list[Section]:
             "By site",
             sites,
             {
-                "path": path_column("Path", empty="(no range below the step)"),
+                "path": path_column("Path", empty="(no range of its own)"),
                 "family": text_column("Family", goes=3),
                 "count": count_column("Count", goes=1),
                 "p50_skew_ns": time_column("Skew p50", goes=4),

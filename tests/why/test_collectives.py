@@ -433,7 +433,7 @@ def test_the_table_says_what_is_below_no_range_and_outside_the_steps(tmp_path: P
         t.kernel(ALL_REDUCE, 9000, 50, pid=pid, launch=8000, device=rank)
     made = answer(match_collectives(t.write(tmp_path / "t.sqlite")))
     assert dict(made.facts)["matched"] == "4 collectives of 2 ranks, 1 of them outside the steps"
-    assert {row[0] for row in made.sections[-1].rows} == {"(no range below the step)"}
+    assert {row[0] for row in made.sections[-1].rows} == {"(no range of its own)"}
 
 
 def test_the_median_of_the_table_is_that_of_the_document(tmp_path: Path) -> None:
