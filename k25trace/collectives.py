@@ -232,7 +232,7 @@ def _kinds(examined: Examined, stepping: Stepping) -> pl.DataFrame:
 
 
 def _check_ranks_come_once(parts: Sequence[Part]) -> None:
-    """Refuse a report given twice, or two of one session: a process would be matched with itself."""
+    """Refuse copies of a report, and two of one session: a process would be matched with itself."""
     seen: dict[tuple[int, int], int] = {}
     for examined, _ in parts:
         trace = examined.trace
