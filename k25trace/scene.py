@@ -6,6 +6,7 @@ the bars of a GPU's streams add up to its kernel time. Draws nothing.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import polars as pl
@@ -21,7 +22,7 @@ from k25trace.selection import Bounds, Window, kernel_window
 from k25trace.tally import Classes
 from k25trace.taxonomy import ALL_CATEGORIES, is_communication
 from k25trace.trace import Trace
-from k25trace.trace.interning import ID, Interner
+from k25trace.trace.interning import ID, Interner, integers
 
 STEPS, HOST, ON_GPU, COMMUNICATION, WAITS, STREAM, COPIES, OPAQUE, GAPS = range(9)
 """Kinds of lanes, in the order in which they lie below one another on each GPU."""
@@ -106,6 +107,11 @@ class Scene:
     start_ns: int
     end_ns: int
     notes: list[str]
+
+    @cached_property
+    def parts(self) -> frozenset[int]:
+        """The parts that occur."""
+        return frozenset(integers(self.items["part"].unique()))
 
 
 def scene(

@@ -82,11 +82,12 @@ def timeline(
         start to end (x in nanoseconds of the scene's clock), with what it is as the text of its upper edge.
     """
     at = places(scene.lanes)
-    present = set(scene.items["part"].unique().to_list())
+    numbers = bars["item"].filter(bars["item"] != NO_ITEM).unique().sort().cast(pl.UInt32)
+    items = dict(zip(numbers.to_list(), scene.items[numbers].iter_rows(named=True), strict=True)) if hover else None
     traces = [
-        _areas(scene, bars.filter(pl.col("part") == part), name, at, hover=hover)
+        _areas(scene, bars.filter(pl.col("part") == part), name, at, items)
         for part, name in enumerate(PARTS)
-        if part in present
+        if part in scene.parts
     ]
     height = height_px(scene.lanes) - (0 if slider else SLIDER_PX + _GAP_PX)
     layout = _lanes_layout(
@@ -115,7 +116,9 @@ def overview(scene: Scene, *, theme: Theme = LIGHT) -> go.Figure:
     return figure(_overview(scene), layout, height=SLIDER_PX, theme=theme)
 
 
-def _areas(scene: Scene, bars: pl.DataFrame, name: str, at: list[float], *, hover: bool) -> Spec:
+def _areas(
+    scene: Scene, bars: pl.DataFrame, name: str, at: list[float], items: dict[int, dict[str, Any]] | None
+) -> Spec:
     x: list[int | None] = []
     y: list[float | None] = []
     texts: list[str | None] = []
@@ -130,7 +133,7 @@ def _areas(scene: Scene, bars: pl.DataFrame, name: str, at: list[float], *, hove
         # Along the foot of the lane from bar to bar: one outline a lane, whose area is the bars.
         x += [start, start, (start + end) // 2, end, end]
         y += [low, high, high, high, low]
-        text = describe(scene, row) if hover else ""
+        text = describe(scene, row, items.get(row["item"])) if items is not None else ""
         texts += ["", text, text, text, ""]
     return {
         "type": "scatter",
@@ -141,8 +144,8 @@ def _areas(scene: Scene, bars: pl.DataFrame, name: str, at: list[float], *, hove
         "fill": "toself",
         "fillcolor": COLOURS[name],
         "line": {"simplify": False},
-        "text": texts if hover else None,
-        "hoverinfo": "text" if hover else "skip",
+        "text": texts if items is not None else None,
+        "hoverinfo": "text" if items is not None else "skip",
         "hoveron": "points",
         "xaxis": "x2",
         "yaxis": "y2",
@@ -151,12 +154,11 @@ def _areas(scene: Scene, bars: pl.DataFrame, name: str, at: list[float], *, hove
     }
 
 
-def describe(scene: Scene, bar: dict[str, int]) -> str:
-    """Return what a bar is, in lines."""
+def describe(scene: Scene, bar: dict[str, int], item: dict[str, Any] | None) -> str:
+    """Return what a bar is, in lines; ``item``: the one interval that it is, None where it stands for several."""
     part = PARTS[bar["part"]]
-    if bar["item"] == NO_ITEM:
+    if item is None:
         return f"{format_count(bar['count'])} {TIMES} {part}<br>{format_ns(bar['ns'])} together, merged: zoom in"
-    item: dict[str, Any] = scene.items.row(bar["item"], named=True)
     name = cast("str", scene.texts[item["text"]]) or "(unnamed)"
     lines = [f"<b>{plain(name, _NAME_CHARACTERS)}</b>", part, format_ns(bar["ns"])]
     if item["latency_ns"] is not None:

@@ -230,7 +230,7 @@ def _label(analysis: Analysis) -> str:
 
 
 def _legend(scene: Scene, analysis: Analysis) -> str:
-    present: list[int] = scene.items["part"].unique().to_list()
+    present = scene.parts
     overall = analysis.categories.filter(pl.col("gpu") == ALL_GPUS)
     shares: dict[str, float] = dict(overall.select("category", "kernel_share").iter_rows())
     order = {category: n for n, category in enumerate(shares)}
