@@ -175,10 +175,21 @@ class Pyramid:
 
     def __init__(self, found: Sequence[pl.DataFrame], lanes: int) -> None:
         self.levels = list(found)
-        edges = pl.Series(range(lanes + 1), dtype=pl.UInt32)
-        self._first: list[list[int]] = [level["lane"].search_sorted(edges, side="left").to_list() for level in found]
-        # No bar of a lane before this one reaches further than this.
-        self._reach = [level.select(pl.col("end_ns").cum_max().over("lane"))["end_ns"] for level in found]
+        self._lanes = lanes
+        starts = [level["start_ns"].min() for level in found if level.height]
+        ends = [level["end_ns"].max() for level in found if level.height]
+        self._origin = min((t for t in starts if isinstance(t, int)), default=0)
+        self._span = max((t for t in ends if isinstance(t, int)), default=0) - self._origin + 2
+        # Lane and instant as one number, so that one search answers for all lanes. No bar of a lane before another
+        # reaches further than its `reach`.
+        self._starts = [self._place(level["lane"], level["start_ns"]) for level in found]
+        self._reach = [
+            self._place(level["lane"], level.select(pl.col("end_ns").cum_max().over("lane"))["end_ns"])
+            for level in found
+        ]
+
+    def _place(self, lane: pl.Series, instant: pl.Series) -> pl.Series:
+        return lane.cast(pl.Int64) * self._span + (instant - self._origin).clip(0, self._span - 1)
 
     def view(self, start_ns: int, end_ns: int, most: int) -> tuple[int, pl.DataFrame]:
         """Return the finest level (its number, its bars in view) with no more than ``most`` bars; else the coarsest.
@@ -193,15 +204,12 @@ class Pyramid:
         return last, self._bars(last, self._spans(last, start_ns, end_ns))
 
     def _spans(self, number: int, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
-        first, starts, reach = self._first[number], self.levels[number]["start_ns"], self._reach[number]
-        found: list[tuple[int, int]] = []
-        for lane in range(len(first) - 1):
-            since, count = first[lane], first[lane + 1] - first[lane]
-            if count:
-                begin = reach.slice(since, count).search_sorted(start_ns, side="right")
-                end = starts.slice(since, count).search_sorted(end_ns, side="left")
-                found.append((since + begin, since + max(begin, end)))
-        return found
+        """Return, by lane, from and up to which bar of a level there is something to see."""
+        lanes = pl.Series(range(self._lanes), dtype=pl.Int64)
+        first, last = (self._place(lanes, pl.Series([at] * self._lanes, dtype=pl.Int64)) for at in (start_ns, end_ns))
+        since = self._reach[number].search_sorted(first, side="right").to_list()
+        until = self._starts[number].search_sorted(last, side="left").to_list()
+        return [(a, max(a, b)) for a, b in zip(since, until, strict=True)]
 
     def _bars(self, number: int, spans: list[tuple[int, int]]) -> pl.DataFrame:
         level = self.levels[number]

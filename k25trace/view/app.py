@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from k25trace.figures.timeline import overview, timeline
+from k25trace.figures.timeline import overview, timeline_spec
 from k25trace.levels import Pyramid, levels
 from k25trace.pages.chapters import Chapter, chapters
 from k25trace.pages.shell import asset
@@ -56,14 +56,15 @@ class Model:
         shown = overview(self.scene)
         return shown.update_layout(dragmode="select", selectdirection="h")  # pyright: ignore[reportUnknownMemberType]
 
-    def view(self, start_ns: int, end_ns: int, theme: Theme = LIGHT) -> tuple[go.Figure, str]:
+    def view(self, start_ns: int, end_ns: int, theme: Theme = LIGHT) -> tuple[dict[str, Any], str]:
         """Return the timeline between two instants, and what it shows in words."""
         start = max(self.scene.start_ns, min(start_ns, self.scene.end_ns - _SHORTEST_NS))
         end = min(self.scene.end_ns, max(end_ns, start + _SHORTEST_NS))
         _, bars = self.pyramid.view(start, end, MOST_MARKS)
-        figure = timeline(self.scene, bars, theme=theme, slider=False, view=(start, end))
+        figure: dict[str, Any] = timeline_spec(self.scene, bars, theme=theme, slider=False, view=(start, end))
         # What the legend hides stays hidden from view to view; the range is always the one asked for.
-        figure.update_layout(uirevision="legend", xaxis2_uirevision=f"{start}:{end}")  # pyright: ignore[reportUnknownMemberType]
+        figure["layout"]["uirevision"] = "legend"
+        figure["layout"]["xaxis2"]["uirevision"] = f"{start}:{end}"
         merged = int((bars["count"] > 1).sum())
         said = f"{format_ns(start)} to {format_ns(end)}, {format_ns(end - start)}: {format_count(bars.height)} bars"
         return figure, said + (f", {format_count(merged)} of them several merged: zoom in" if merged else "")

@@ -81,7 +81,7 @@ def test_every_view_is_the_finest_that_fits(model: Model) -> None:
             assert bars.height <= MOST_MARKS
             assert set(visible(levels[number], begin, end).rows()) <= set(bars.rows())
             figure, said = model.view(begin, end)
-            drawn = sum(len([x for x in t.x if x is not None]) // 5 for t in figure.data)
+            drawn = sum(len([x for x in trace["x"] if x is not None]) // 5 for trace in figure["data"])
             assert f": {drawn:,} bars" in said
     assert levels[0].filter(pl.col("count") > 1).height == 0
 
