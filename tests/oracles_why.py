@@ -262,11 +262,11 @@ def gaps(
                 short[gpu] += 1
                 short_ns[gpu] += b - a
                 continue
-            befores = _best([o for o in mine if o.end == a], lambda o: (_launch(o, -FAR), o.start), max)
+            earlier = _best([o for o in mine if o.end == a], lambda o: (_launch(o, -FAR), o.start), max)
             afters = _best([o for o in mine if o.start == b], lambda o: (_launch(o, FAR), o.end), min)
             out[gpu, a, b] = [
                 _told(seen, a, b, before, after, (lo, hi), overhead)
-                for before in befores or [None]
+                for before in earlier or [None]
                 for after in afters or [None]
             ]
     return out, {gpu: (short[gpu], short_ns[gpu]) for gpu in short}

@@ -65,7 +65,7 @@ def test_two_processes_are_captured_exported_checked_and_attributed(capture, pro
 
     attributed = run_here("attribute", out / "a b%p.sqlite")
     assert attributed.code == 3
-    assert "no CUDA kernels in this report" in attributed.stderr
+    assert "no CUDA kernels: none was recorded" in attributed.stderr
     listed = run_here("doctor", out / "a b%p.sqlite", "--format", "json")
     assert listed.code == 1
     assert {c["name"]: c["status"] for c in json.loads(listed.stdout)["checks"]}.items() <= found.items()

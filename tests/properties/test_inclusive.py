@@ -87,7 +87,8 @@ def test_ranges_hold_what_was_launched_while_they_were_open(
     try:
         found = spans(attribution)
     except CannotAnswer:
-        assert not oracles._chosen(ByHand(path, domains).report.ranges, domains)
+        assert domains is not None
+        assert not set(domains) <= oracles.domain_names(path)
         return
     by_hand = ByHand(path, domains)
     assert found == by_hand.spans()
