@@ -119,8 +119,13 @@ def test_tabs_and_zoom_in_a_browser(address: str, chromium: Any, model: Model) -
         page.wait_for_selector(f"#content >> text={says}")
     page.get_by_text("timeline", exact=True).click()
     page.wait_for_selector("#timeline .nsewdrag[data-subplot=x2y2]")
+    page.wait_for_selector("#overview .nsewdrag")
     before = page.inner_text("#said")
-    area = page.locator("#timeline .nsewdrag[data-subplot=x2y2]").bounding_box()
+    place = page.locator("#timeline .nsewdrag[data-subplot=x2y2]")
+    area, seen = place.bounding_box(), None
+    while area != seen:  # what is above it may still be growing
+        page.wait_for_timeout(300)
+        area, seen = place.bounding_box(), area
     page.mouse.move(area["x"] + area["width"] * 0.25, area["y"] + 50)
     page.mouse.down()
     page.mouse.move(area["x"] + area["width"] * 0.5, area["y"] + 50, steps=5)
