@@ -179,7 +179,7 @@ class Pyramid:
         starts = [level["start_ns"].min() for level in found if level.height]
         ends = [level["end_ns"].max() for level in found if level.height]
         self._origin = min((t for t in starts if isinstance(t, int)), default=0)
-        self._span = max((t for t in ends if isinstance(t, int)), default=0) - self._origin + 2
+        self._span = max((t for t in ends if isinstance(t, int)), default=0) - self._origin + 4
         # Lane and instant as one number, so that one search answers for all lanes. No bar of a lane before another
         # reaches further than its `reach`.
         self._starts = [self._place(level["lane"], level["start_ns"]) for level in found]
@@ -189,7 +189,8 @@ class Pyramid:
         ]
 
     def _place(self, lane: pl.Series, instant: pl.Series) -> pl.Series:
-        return lane.cast(pl.Int64) * self._span + (instant - self._origin).clip(0, self._span - 1)
+        # All that is before the first bar is one place, and all that is after the last one another.
+        return lane.cast(pl.Int64) * self._span + (instant - self._origin + 1).clip(0, self._span - 1)
 
     def view(self, start_ns: int, end_ns: int, most: int) -> tuple[int, pl.DataFrame]:
         """Return the finest level (its number, its bars in view) with no more than ``most`` bars; else the coarsest.

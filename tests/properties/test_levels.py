@@ -7,7 +7,7 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from k25trace.levels import NO_ITEM, Pyramid, finest, levels, merged, single_bars, visible, within
@@ -132,6 +132,9 @@ def test_no_bars_make_no_bars(width):
 
 
 @given(INTERVALS, st.integers(-100, 3_500), st.integers(1, 2_000), st.integers(0, 30))
+@example([(0, 1, 0, 0)], 0, 2, 0)  # a bar without length, alone, in a view that begins before it
+@example([(0, 1, 0, 0)], -1, 2, 0)
+@example([(0, 1, 0, 0), (1, 3, 2, 0)], 3, 9, 0)
 def test_a_pyramid_shows_all_that_is_in_view_and_hardly_more(rows, start, length, most):
     found = levels(bars(rows), 4)
     number, shown = Pyramid(found, 3).view(start, start + length, most)
