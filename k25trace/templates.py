@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rapidfuzz.distance import Levenshtein
-
 from k25trace.errors import BadTemplate
 
 SCHEMA = "k25trace.template/1"
@@ -89,6 +87,8 @@ class Template:
 
         None where there is no learned graph, or nothing to align.
         """
+        from rapidfuzz.distance import Levenshtein
+
         coded = self._coded(names)
         best: Alignment | None = None
         for number, (graph, sequence) in enumerate(zip(self.graphs, self._sequences, strict=True)):
@@ -108,6 +108,8 @@ class Template:
 
 
 def _aligned(number: int, names: list[int], learned: list[int], paths: tuple[Path_, ...]) -> Alignment:
+    from rapidfuzz.distance import Levenshtein
+
     found: list[Path_ | None] = [None] * len(names)
     agreeing = 0
     for operation in Levenshtein.opcodes(names, learned):

@@ -17,7 +17,7 @@ from k25trace.cli.options import (
     Template,
     Window,
 )
-from k25trace.cli.progress import working
+from k25trace.cli.progress import reading
 from k25trace.report.choices import ROWS_SHOWN, By, Format, Request
 
 
@@ -67,7 +67,6 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
     from k25trace.classify import load_rules
     from k25trace.report.files import check_free
     from k25trace.report.output import check_unclassified, write
-    from k25trace.report.text import printable
     from k25trace.templates import read_template
     from k25trace.units import parse_share
 
@@ -85,7 +84,7 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
     ):
         if target is not None:
             check_free(target, force=force, never=others, streams=target is output)
-    with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
+    with reading(reports):
         analysis = analyse(
             list(reports), window=window, range_glob=range_glob, domains=domain, rules=ruleset,
             ranges=request.needs_ranges or request.save or learned is not None, template=learned,

@@ -18,7 +18,7 @@ from k25trace.cli.options import (
     Top,
     Window,
 )
-from k25trace.cli.progress import working
+from k25trace.cli.progress import reading
 from k25trace.report.choices import Format
 
 
@@ -43,20 +43,13 @@ def gaps(  # noqa: PLR0917 - typer takes options by position in the signature
 
     Example: k25trace gaps decode8.sqlite --range graph_step
     """
-    from k25trace.classify import load_rules
+    from k25trace.cli.asked import asked
     from k25trace.gaps import find_gaps
     from k25trace.report.answer import write
-    from k25trace.report.files import check_free
     from k25trace.report.gaps import answer
-    from k25trace.report.text import printable
-    from k25trace.templates import read_template
 
-    never = [*reports, *(rules or []), *filter(None, [template])]
-    if output is not None:
-        check_free(output, force=force, never=never, streams=True)
-    ruleset = load_rules(rules or [])
-    learned = None if template is None else read_template(template)
-    with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
+    ruleset, learned, never = asked(reports, rules, template, output, force=force)
+    with reading(reports):
         found = find_gaps(
             list(reports),
             minimum=minimum,

@@ -64,6 +64,12 @@ Domain = Annotated[
         help="Only ranges of that NVTX domain own kernels; repeatable. Default: all but NCCL's.",
     ),
 ]
+ShownDomain = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--domain", metavar="NAME", help="Only ranges of that NVTX domain; repeatable. Default: all but NCCL's."
+    ),
+]
 Step = Annotated[
     str | None,
     typer.Option(

@@ -1,8 +1,11 @@
 """A sign of life on a terminal while something takes long; nothing anywhere else."""
 
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from k25trace.report.text import printable
 
 
 @contextmanager
@@ -16,3 +19,8 @@ def working(on: str) -> Generator[None, None, None]:
 
     with Console(stderr=True).status(Text(on)):
         yield
+
+
+def reading(reports: Sequence[Path], doing: str = "reading") -> AbstractContextManager[None]:
+    """Show which reports are being worked on, as `working` does."""
+    return working(f"{doing} " + ", ".join(printable(str(report), 60) for report in reports))

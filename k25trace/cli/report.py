@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, Output, Reports, Rules, Window
-from k25trace.cli.progress import working
+from k25trace.cli.options import Force, Output, RangeGlob, Reports, Rules, ShownDomain, Window
+from k25trace.cli.progress import reading
 
 
 class Format(StrEnum):
@@ -21,19 +21,9 @@ def report(  # noqa: PLR0917 - typer takes options by position in the signature
     output_format: Annotated[
         Format, typer.Option("--format", "-f", help="A page with figures, or Markdown for pull requests.")
     ] = Format.html,
-    range_glob: Annotated[
-        str | None,
-        typer.Option(
-            "--range",
-            metavar="GLOB",
-            help="Only kernels launched or captured inside ranges of that name, in the time they project onto each GPU",
-        ),
-    ] = None,
+    range_glob: RangeGlob = None,
     window: Window = None,
-    domain: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only ranges of that NVTX domain; repeatable. Default: all but NCCL's."),
-    ] = None,
+    domain: ShownDomain = None,
     rules: Rules = None,
     output: Output = None,
     force: Force = False,
@@ -46,13 +36,12 @@ def report(  # noqa: PLR0917 - typer takes options by position in the signature
     from k25trace.pages import report as pages
     from k25trace.pages.make import analyses, asked
     from k25trace.report.files import check_free, text_output
-    from k25trace.report.text import printable
 
     if output is not None:
         check_free(output, force=force, never=[*reports, *(rules or [])], streams=True)
     elif output_format is Format.html:
         raise UsageError("a page needs a file", "such as -o report.html; --format md goes to the terminal")
-    with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
+    with reading(reports):
         found = analyses(reports, window=window, range_glob=range_glob, domains=domain, rules=rules or [])
         request = asked(range_glob=range_glob, domains=domain, rules=rules or [])
         page = pages.html(found, request) if output_format is Format.html else None

@@ -18,7 +18,7 @@ from k25trace.cli.options import (
     Top,
     Window,
 )
-from k25trace.cli.progress import working
+from k25trace.cli.progress import reading
 from k25trace.report.choices import Format
 
 
@@ -49,20 +49,13 @@ def steps(  # noqa: PLR0917 - typer takes options by position in the signature
 
     Example: k25trace steps decode8.sqlite --step 'execute_context_*'
     """
-    from k25trace.classify import load_rules
+    from k25trace.cli.asked import asked
     from k25trace.report.answer import write
-    from k25trace.report.files import check_free
     from k25trace.report.steps import answer
-    from k25trace.report.text import printable
     from k25trace.steps import find_steps
-    from k25trace.templates import read_template
 
-    never = [*reports, *(rules or []), *filter(None, [template])]
-    if output is not None:
-        check_free(output, force=force, never=never, streams=True)
-    ruleset = load_rules(rules or [])
-    learned = None if template is None else read_template(template)
-    with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
+    ruleset, learned, never = asked(reports, rules, template, output, force=force)
+    with reading(reports):
         found = find_steps(
             list(reports),
             step=step,

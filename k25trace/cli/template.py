@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from k25trace.cli.options import Domain, Force, Reports
-from k25trace.cli.progress import working
+from k25trace.cli.progress import reading
 
 app = typer.Typer(
     help="Graph templates: the ranges of a captured CUDA graph, for reports that do not show its capture.",
@@ -34,7 +34,7 @@ def learn(
     from k25trace.units import counted
 
     check_free(output, force=force, never=reports)
-    with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
+    with reading(reports):
         template = learn_template(list(reports), domains=domain)
     with text_output(output, force=force, never=reports, exact=True) as out:
         out.write(written(template))

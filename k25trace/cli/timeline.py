@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Force, Gpus, Page, Reports, Rules, Window
-from k25trace.cli.progress import working
+from k25trace.cli.options import Force, Gpus, Page, Reports, Rules, ShownDomain, Window
+from k25trace.cli.progress import reading
 
 
 def timeline(  # noqa: PLR0917 - typer takes options by position in the signature
@@ -17,10 +17,7 @@ def timeline(  # noqa: PLR0917 - typer takes options by position in the signatur
         typer.Option(metavar="N", min=0, help="Only the step with that number; `k25trace steps` lists them."),
     ] = None,
     gpu: Gpus = None,
-    domain: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only ranges of that NVTX domain; repeatable. Default: all but NCCL's."),
-    ] = None,
+    domain: ShownDomain = None,
     rules: Rules = None,
     force: Force = False,
 ) -> None:
@@ -30,10 +27,9 @@ def timeline(  # noqa: PLR0917 - typer takes options by position in the signatur
     """
     from k25trace.pages.make import make_timeline
     from k25trace.report.files import check_free, text_output
-    from k25trace.report.text import printable
 
     check_free(output, force=force, never=[*reports, *(rules or [])], streams=True)
-    with working("drawing " + ", ".join(printable(str(report), 60) for report in reports)):
+    with reading(reports, "drawing"):
         page = make_timeline(reports, window=window, step=step, gpus=gpu, domains=domain, rules=rules or [])
     with text_output(output, force=force) as out:
         out.write(page)

@@ -5,18 +5,15 @@ from typing import Annotated
 
 import typer
 
-from k25trace.cli.options import Gpus, Reports, Rules, Window
-from k25trace.cli.progress import working
+from k25trace.cli.options import Gpus, Reports, Rules, ShownDomain, Window
+from k25trace.cli.progress import reading
 
 
 def view(  # noqa: PLR0917 - typer takes options by position in the signature
     reports: Reports,
     window: Window = None,
     gpu: Gpus = None,
-    domain: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only ranges of that NVTX domain; repeatable. Default: all but NCCL's."),
-    ] = None,
+    domain: ShownDomain = None,
     rules: Rules = None,
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
@@ -29,7 +26,7 @@ def view(  # noqa: PLR0917 - typer takes options by position in the signature
     from k25trace.report.text import printable
     from k25trace.view.start import start
 
-    with working("reading " + ", ".join(printable(str(report), 60) for report in reports)):
+    with reading(reports):
         found = shown(reports, window=window, gpus=gpu, domains=domain, rules=rules or [])
         names = [printable(report.name, 60) for report in reports]
         served = start(found.scene, found.analysis, names, answers=found.answers, port=port)

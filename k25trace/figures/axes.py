@@ -58,3 +58,22 @@ def time_ticks(start_ns: int, end_ns: int, count: int = _TICKS) -> tuple[list[in
     first = -(-start_ns // step) * step
     places = list(range(first, end_ns + 1, step))
     return places, [f"{place / scale:,.{digits}f} {unit}" for place in places]
+
+
+def stacked(longest_ns: int) -> Spec:
+    """Return the layout of stacked bars of time, one a GPU, with the legend below."""
+    ticks, texts = time_ticks(0, longest_ns, 4)
+    return {
+        "barmode": "stack",
+        "xaxis": {"tickvals": ticks, "ticktext": texts, "range": [0, longest_ns or 1], "fixedrange": True},
+        "yaxis": {"autorange": "reversed", "fixedrange": True, "ticks": "", "showgrid": False},
+        "bargap": 0.25,
+        "legend": {
+            "orientation": "h",
+            "yanchor": "top",
+            "y": -0.25,
+            "x": 0,
+            "traceorder": "normal",
+            "font": {"size": 11},
+        },
+    }

@@ -6,7 +6,7 @@ import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 
 from k25trace.accounting import IDLE, WALL_ROWS
-from k25trace.figures.axes import Spec, figure, time_ticks
+from k25trace.figures.axes import Spec, figure, stacked, time_ticks
 from k25trace.palette import LIGHT, Theme, colour, ink
 from k25trace.units import format_count, format_ns, format_share
 
@@ -91,23 +91,8 @@ def by_gpu(wall: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
                 }
             )
     longest = int(wall.group_by("gpu").agg(pl.col("wall_ns").sum())["wall_ns"].max() or 0)  # pyright: ignore[reportArgumentType]
-    ticks, texts = time_ticks(0, longest, 4)
-    layout: Spec = {
-        "barmode": "stack",
-        "xaxis": {"tickvals": ticks, "ticktext": texts, "range": [0, longest or 1], "fixedrange": True},
-        "yaxis": {"autorange": "reversed", "fixedrange": True, "ticks": "", "showgrid": False},
-        "bargap": 0.25,
-        "legend": {
-            "orientation": "h",
-            "yanchor": "top",
-            "y": -0.25,
-            "x": 0,
-            "traceorder": "normal",
-            "font": {"size": 11},
-        },
-    }
     height = _FRAME_PX + (ROW_PX + 6) * len(gpus) + 22 * (1 + len(traces) // 4)
-    return figure(traces, layout, height=height, theme=theme)
+    return figure(traces, stacked(longest), height=height, theme=theme)
 
 
 def shares(categories: pl.DataFrame, window_ns: int, *, theme: Theme = LIGHT) -> go.Figure:

@@ -3,7 +3,7 @@
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 
-from k25trace.figures.axes import Spec, figure, time_ticks
+from k25trace.figures.axes import Spec, figure, stacked
 from k25trace.figures.wall import ROW_PX, heatmap
 from k25trace.palette import CAUSE_COLOURS, LIGHT, TRANSFER, WAIT, Theme
 from k25trace.units import format_ns
@@ -80,19 +80,4 @@ def _stacked(long: pl.DataFrame, colours: dict[str, str], theme: Theme) -> go.Fi
         if any((gpu, what) in known for gpu in gpus)
     ]
     longest = max([0, *(sum(known.get((gpu, what), 0) for what in colours) for gpu in gpus)])
-    ticks, texts = time_ticks(0, longest, 4)
-    layout: Spec = {
-        "barmode": "stack",
-        "xaxis": {"tickvals": ticks, "ticktext": texts, "range": [0, longest or 1], "fixedrange": True},
-        "yaxis": {"autorange": "reversed", "fixedrange": True, "ticks": "", "showgrid": False},
-        "bargap": 0.25,
-        "legend": {
-            "orientation": "h",
-            "yanchor": "top",
-            "y": -0.25,
-            "x": 0,
-            "traceorder": "normal",
-            "font": {"size": 11},
-        },
-    }
-    return figure(traces, layout, height=_FRAME_PX + (ROW_PX + 6) * len(gpus) + 30, theme=theme)
+    return figure(traces, stacked(longest), height=_FRAME_PX + (ROW_PX + 6) * len(gpus) + 30, theme=theme)
