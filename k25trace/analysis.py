@@ -155,7 +155,7 @@ def _attributed(
         if kernels.height > _TOGETHER_ROWS:
             wait([account])
         _ = attribution.calls
-        warnings = signs.result()
+        warnings = health.launches_without_kernels(trace) + signs.result()
         trace.release("launches")
         warnings += health.unlaunched_kernels(attribution.kernels["launch_ns"].null_count())
         warnings += health.uncaptured_kernels(attribution.uncaptured)
@@ -168,13 +168,8 @@ def _attributed(
 
 
 def _signs(trace: Trace) -> list[ReportWarning]:
-    """Return what kernels, calls and ranges say of each other."""
-    return [
-        *losses.incomplete_capture(trace),
-        *health.open_ranges(trace),
-        *health.launches_without_kernels(trace),
-        *health.stream_overlap(trace),
-    ]
+    """Return what calls and ranges say of each other, and kernels of themselves."""
+    return [*losses.incomplete_capture(trace), *health.open_ranges(trace), *health.stream_overlap(trace)]
 
 
 def _admitted(trace: Trace, found: Replays) -> list[ReportWarning]:

@@ -412,16 +412,14 @@ class Attribution:
         """Per operation: a code for the capture-path instances that are open again (still) at its launch."""
         in_captures = {r for members in self.captures for r in members}
         stacks = operations["stack"].filter(operations["graph_node"].is_not_null()).unique()
+        stacks = stacks.filter(stacks != NO_STACK)
         codes = [
             self._shared_interner.id(frozenset(in_captures.intersection(self.nesting.ancestors(stack))))
             for stack in stacks.to_list()
         ]
-        mapping = pl.DataFrame([stacks.alias("stack"), pl.Series("shared", codes, dtype=ID)])
-        return (
-            operations.select("stack")
-            .join(mapping, on="stack", how="left", maintain_order="left")["shared"]
-            .fill_null(0)
-        )
+        of_stack = pl.repeat(0, self.nesting.nodes.height, dtype=ID, eager=True)
+        of_stack = of_stack.scatter(stacks, pl.Series(codes, dtype=ID))
+        return of_nodes(of_stack, operations["stack"]).fill_null(0)
 
     @cached_property
     def _shared_interner(self) -> Interner[frozenset[int]]:
@@ -431,13 +429,18 @@ class Attribution:
 
     def _extended(self, launch_path: int, shared: int, captured: int) -> int:
         """Return launch path + what of a capture path is not in the launch path already."""
-        names, domains = self.push_pop["name"], self.push_pop["domain"]
+        names, domains = self._range_keys
         already = self._shared_interner.values[shared]
         path = launch_path
         for member in self.captures[captured]:
             if member not in already:
                 path = self._paths.id((path, names[member], domains[member]))
         return path
+
+    @cached_property
+    def _range_keys(self) -> tuple[list[int], list[int]]:
+        """Name and domain of each of `push_pop`, as lists: cheaper to pick single ones from."""
+        return integers(self.push_pop["name"]), integers(self.push_pop["domain"])
 
     # ---- paths of stacks
 

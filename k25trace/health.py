@@ -63,17 +63,18 @@ def launches_without_kernels(trace: Trace) -> list[ReportWarning]:
 
 def stream_overlap(trace: Trace) -> list[ReportWarning]:
     """Warn of kernels that start before the one ahead of them on their stream ends."""
-    times = trace.kernels.select("gpu", "process", "stream", "start_ns", "end_ns").filter(
-        pl.col("stream").is_not_null()
-    )
+    times = trace.kernels.select("gpu", "process", "stream", "start_ns", "end_ns")
+    if times["stream"].null_count():
+        times = times.drop_nulls("stream")
     lane = Packing.of([times], ["gpu", "process", "stream"]).pack(times).alias("lane")
     lanes = times.select(lane, "start_ns", "end_ns")
     start, end, before = pl.col("start_ns"), pl.col("end_ns"), pl.col("start_ns").shift(1)
     # Rows come in the order of the file, which is the order of a stream nearly always: looked at before it is sorted.
-    disorder = ((start < before) | ((start == before) & (end < end.shift(1)))).any()
-    in_disorder = lanes.group_by("lane").agg(disorder.alias("disorder")).filter("disorder")["lane"]
-    if in_disorder.len():
-        lanes = lanes.sort("lane", "start_ns", "end_ns")
-    count = int(lanes.group_by("lane").agg((start < end.shift(1)).sum().alias("count"))["count"].sum())
+    disorder = ((start < before) | ((start == before) & (end < end.shift(1)))).any().alias("disorder")
+    early = (start < end.shift(1)).sum().alias("early")
+    found = lanes.group_by("lane").agg(disorder, early)
+    if found["disorder"].any():
+        found = lanes.sort("lane", "start_ns", "end_ns").group_by("lane").agg(early)
+    count = int(found["early"].sum())
     seen = f"{counted(count, 'kernel')} starting before the one ahead on the same stream ends"
     return [warn("stream-overlap", count, seen)] if count else []

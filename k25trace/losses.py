@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from k25trace.nesting import nest
 from k25trace.trace import Trace
 from k25trace.trace.interning import ID, integers
 from k25trace.trace.tables import api_kind
@@ -234,9 +233,13 @@ def _holds_a_call(leaves: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.Se
 
 
 def _innermost(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the push/pop ranges inside which no other one of their thread opened."""
-    nesting = nest(ranges)
-    opened = nesting.nodes.filter(pl.col("depth") > 0)
-    enclosing = nesting.nodes["range"].gather(opened["parent"].filter(opened["parent"] >= 0)).unique()
-    innermost = opened.select("range").unique().join(enclosing.to_frame(), on="range", how="anti")
-    return ranges.with_row_index("range").join(innermost, on="range", how="semi").drop("range")
+    """Return the push/pop ranges (in row order) inside which no other one of their thread opened.
+
+    They open in the order of `k25trace.nesting`: what opens next opens inside, unless the range has ended by then.
+    """
+    opened = ranges.filter(pl.col("end_ns") > pl.col("start_ns")).sort(
+        "thread", "start_ns", "end_ns", descending=[False, False, True], maintain_order=True
+    )
+    following = pl.col("start_ns").shift(-1)
+    elsewhere = pl.col("thread").ne_missing(pl.col("thread").shift(-1))
+    return opened.filter(elsewhere | (following >= pl.col("end_ns")))

@@ -11,12 +11,13 @@ import polars as pl
 
 _HELD_ROWS = 1 << 19
 _BUCKETS_PER_OCTAVE = 64
+_BUCKETS = 64 * _BUCKETS_PER_OCTAVE
 
 
 class Medians:
     """Medians of integer values by group, rounded down to an integer where the count is even.
 
-    Values come as frames with ``group`` and ``value`` (both Int64, values not negative).
+    Values come as frames with ``group`` and ``value`` (both Int64, neither negative, groups below 2^51).
     """
 
     def __init__(self) -> None:
@@ -24,15 +25,16 @@ class Medians:
         self._held_rows = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files: list[Path] = []
-        self._counts = pl.DataFrame(schema={"group": pl.Int64, "bucket": pl.Int32, "count": pl.Int64})
+        self._counts = pl.DataFrame(schema={"cell": pl.Int64, "count": pl.Int64})
 
     def add(self, values: pl.DataFrame) -> None:
         """Add values."""
-        bucketed = values.select("group", "value", _bucket())
-        counts = bucketed.group_by("group", "bucket").agg(pl.len().cast(pl.Int64).alias("count"))
-        self._counts = pl.concat([self._counts, counts]).group_by("group", "bucket").agg(pl.col("count").sum())
-        self._held.append(values.select("group", "value"))
-        self._held_rows += values.height
+        # Group and bucket in one number, the cell: counted, kept and looked up by it.
+        cells = values.select((pl.col("group") * _BUCKETS + _bucket()).alias("cell"), "value")
+        counts = cells.group_by("cell").agg(pl.len().cast(pl.Int64).alias("count"))
+        self._counts = pl.concat([self._counts, counts]).group_by("cell").agg(pl.col("count").sum())
+        self._held.append(cells)
+        self._held_rows += cells.height
         if self._held_rows > _HELD_ROWS:
             self._put_aside()
 
@@ -58,17 +60,25 @@ class Medians:
         pl.DataFrame
             group (as merged), median (Int64).
         """
-        counts = self._counts.with_columns(merged.alias("group")).group_by("group", "bucket").agg(pl.col("count").sum())
-        ordered = counts.sort("group", "bucket").with_columns(
-            (pl.col("count").cum_sum().over("group") - pl.col("count")).alias("before"),
-            pl.col("count").sum().over("group").alias("whole"),
+        group, bucket = pl.col("cell") // _BUCKETS, pl.col("cell") % _BUCKETS
+        cells = self._counts.select("cell", group.alias("group"), bucket.alias("bucket"), "count")
+        cells = cells.with_columns(merged.alias("group"))
+        ordered = (
+            cells.group_by("group", "bucket")
+            .agg(pl.col("count").sum())
+            .sort("group", "bucket")
+            .with_columns(
+                (pl.col("count").cum_sum().over("group") - pl.col("count")).alias("before"),
+                pl.col("count").sum().over("group").alias("whole"),
+            )
         )
         picked: list[pl.DataFrame] = []
         for rank in ((pl.col("whole") + 1) // 2, pl.col("whole") // 2 + 1):
             holds = ordered.filter((rank > pl.col("before")) & (rank <= pl.col("before") + pl.col("count")))
             picked.append(holds.select("group", "bucket", (rank - pl.col("before") - 1).alias("place")))
-        wanted = pl.concat(picked).select("group", "bucket").unique()
-        values = pl.concat([self._within(frame, merged, wanted) for frame in self._frames()])
+        looked_at = pl.concat(picked).select("group", "bucket").unique()
+        wanted = cells.select("cell", "group", "bucket").unique().join(looked_at, on=["group", "bucket"], how="semi")
+        values = pl.concat([self._within(frame, wanted) for frame in self._frames()])
         sorted_values = values.group_by("group", "bucket").agg(pl.col("value").sort())
         found = [
             places.join(sorted_values, on=["group", "bucket"], how="left").select(
@@ -85,11 +95,12 @@ class Medians:
             self._folder.cleanup()
 
     def _frames(self) -> list[pl.DataFrame | Path]:
-        return [*self._files, *self._held, pl.DataFrame(schema={"group": pl.Int64, "value": pl.Int64})]
+        return [*self._files, *self._held, pl.DataFrame(schema={"cell": pl.Int64, "value": pl.Int64})]
 
-    def _within(self, frame: pl.DataFrame | Path, merged: pl.Expr, wanted: pl.DataFrame) -> pl.DataFrame:
+    def _within(self, frame: pl.DataFrame | Path, wanted: pl.DataFrame) -> pl.DataFrame:
+        """Return the values in cells that are wanted: group, bucket, value."""
         values = frame if isinstance(frame, pl.DataFrame) else pl.read_ipc(frame)
-        return values.select(merged.alias("group"), "value", _bucket()).join(wanted, on=["group", "bucket"], how="semi")
+        return values.join(wanted, on="cell").select("group", "bucket", "value")
 
     def _put_aside(self) -> None:
         if self._folder is None:
@@ -103,4 +114,4 @@ class Medians:
 
 def _bucket() -> pl.Expr:
     """Return the bucket of a value: never smaller for a larger one, and at most 1/64 of an octave wide above 64."""
-    return ((pl.col("value").cast(pl.Float64) + 1).log(2) * _BUCKETS_PER_OCTAVE).floor().cast(pl.Int32).alias("bucket")
+    return ((pl.col("value").cast(pl.Float64) + 1).log(2) * _BUCKETS_PER_OCTAVE).floor().cast(pl.Int64).alias("bucket")

@@ -49,7 +49,7 @@ class Packing:
         if all(dtype.is_integer() for dtype in schema.values()):
             spans = [_span([frame[column] for frame in frames]) for column in columns]
             widths = tuple(high - low + 2 for low, high in spans)
-            if math.prod(widths) < 1 << _BITS and all(-(1 << _BITS) <= low < 1 << _BITS for low, _ in spans):
+            if math.prod(widths) < 1 << _BITS and all(abs(low) < 1 << (_BITS - 1) for low, _ in spans):
                 return cls(schema, tuple(low for low, _ in spans), widths, None)
         distinct = pl.concat([frame.select(columns) for frame in frames]).unique().sort(columns)
         return cls(schema, (), (), distinct)
@@ -68,11 +68,11 @@ class Packing:
                 numbered, on=columns, how="left", maintain_order="left", nulls_equal=True
             )
             return joined["number"].cast(pl.Int64)
-        number = pl.repeat(0, frame.height, dtype=pl.Int64, eager=True).alias("number")
+        number: pl.Series | None = None
         for column, low, width in zip(columns, self.lowest, self.widths, strict=True):
-            place = frame[column].cast(pl.Int64) - low + 1
-            number = number * width + place.fill_null(0)
-        return number
+            place = (frame[column].cast(pl.Int64) + (1 - low)).fill_null(0)
+            number = place if number is None else number * width + place
+        return (pl.repeat(0, frame.height, dtype=pl.Int64, eager=True) if number is None else number).alias("number")
 
     def unpack(self, numbers: pl.Series) -> pl.DataFrame:
         """Return the rows of some numbers."""
