@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from k25trace.errors import BudgetExceeded
-from k25trace.report import csv_, json_, markdown, table
+from k25trace.report import csv_, json_, markdown
 from k25trace.report.choices import Format, Request
 from k25trace.report.files import replacing, text_output
 from k25trace.report.header import facts, warnings
@@ -37,6 +37,8 @@ def write(analysis: Analysis, request: Request, output: Path | None, save: Path 
         if request.output_format is Format.csv:
             csv_.render(analysis, request, frame, out)
             return
+        from k25trace.report import table  # Rich
+
         found = sections(analysis, request, frame)
         render = table.render if request.output_format is Format.table else markdown.render
         render(facts(analysis, request), warnings(analysis), found, out)

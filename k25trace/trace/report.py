@@ -112,7 +112,7 @@ class Trace:
         """Read kernels, API calls and ranges, the large tables side by side; frames load one by one without it."""
         _ = self._usable, self.source.tables
         with ThreadPoolExecutor(1, thread_name_prefix="k25trace-load") as pool:
-            others = pool.submit(lambda: (self.launches, self.ranges))
+            others = pool.submit(lambda: (self.launches, self.ranges, self._raw_copies))
             _ = self._raw_kernels
             others.result()
         _ = self.kernels
