@@ -82,7 +82,6 @@ def coverage(trace: Trace) -> Coverage:
         innermost.append(_innermost(parts.pop()))
     leaves = pl.concat(innermost)
     innermost.clear()
-    leaves = leaves.sort("thread", "start_ns")
     callers = [pl.DataFrame(schema={"process": ID, "name": ID})]
     last = [pl.DataFrame(schema={"process": ID, "last_ns": pl.Int64})]
     latest = pl.col("start_ns").max().alias("last_ns")
@@ -217,17 +216,19 @@ def _launching_processes(trace: Trace, calls: pl.DataFrame) -> list[int]:
 
 
 def _holds_a_call(leaves: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.Series:
-    """Return, per range, whether a call of its thread begins inside; ranges of one thread are ordered and disjoint."""
+    """Return, per range, whether a call of its thread begins inside.
+
+    Ranges of one thread are disjoint, stand together and are ordered.
+    """
     called = pl.repeat(value=False, n=leaves.height, eager=True)
     first = leaves.with_row_index("leaf").group_by("thread").agg(pl.col("leaf").min(), pl.len().alias("leaves"))
-    starts, ends = leaves["start_ns"], leaves["end_ns"]
-    by_thread = {thread: (leaf, starts.slice(leaf, count)) for thread, leaf, count in first.iter_rows()}
+    by_thread = {thread: (leaf, leaves.slice(leaf, count)) for thread, leaf, count in first.iter_rows()}
     for chunk in chunks:
         for (thread,), calls in chunk.select("thread", "start_ns").partition_by("thread", as_dict=True).items():
             if thread in by_thread:
                 leaf, mine = by_thread[thread]
-                place = mine.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) - 1
-                inside = (place >= 0) & (calls["start_ns"] < ends.gather(place.clip(0) + leaf))
+                place = mine["start_ns"].search_sorted(calls["start_ns"], side="right").cast(pl.Int64) - 1
+                inside = (place >= 0) & (calls["start_ns"] < mine["end_ns"].gather(place.clip(0)))
                 called = called.scatter((place.filter(inside) + leaf).unique(), True)
     return called
 

@@ -179,32 +179,24 @@ def copies(source: Source, ids: Ids) -> pl.DataFrame:
 
     Columns: process, device, start_ns, end_ns, stream, correlation, graph_node, bytes, kind, is_set.
     """
-    frames: list[pl.DataFrame] = []
+    wanted = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", "graphNodeId", "bytes", "copyKind")
+    schema = {"process": ID, "device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64}
+    schema |= {"correlation": pl.Int64, "graph_node": pl.Int64, "bytes": pl.Int64, "kind": pl.Int64}
+    frames = [pl.DataFrame(schema={**schema, "is_set": pl.Boolean})]
     for table, is_set in ((MEMCPY_TABLE, False), (MEMSET_TABLE, True)):
-        wanted = (
-            "start",
-            "end",
-            "deviceId",
-            "globalPid",
-            "streamId",
-            "correlationId",
-            "graphNodeId",
-            "bytes",
-            "copyKind",
-        )
-        frame = read(source, table, [Col(c) for c in wanted])
-        frames.append(
-            frame.select(
-                ids.process.of(frame["globalPid"]).alias("process"),
-                pl.col("deviceId").alias("device"),
+        frames.extend(
+            chunk.select(
+                ids.process.of(chunk["globalPid"]).alias("process"),
+                _kept("deviceId").alias("device"),
                 *_CHUNK_TIME,
-                pl.col("streamId").alias("stream"),
+                _kept("streamId").alias("stream"),
                 _kept("correlationId").alias("correlation"),
                 _kept("graphNodeId").alias("graph_node"),
-                "bytes",
-                pl.col("copyKind").alias("kind"),
+                _kept("bytes"),
+                _kept("copyKind").alias("kind"),
                 pl.lit(is_set).alias("is_set"),
             )
+            for chunk in source.scan(table, [Col(c) for c in wanted])
         )
     return pl.concat(frames)
 
