@@ -18,6 +18,7 @@ from k25trace.losses import LOSSY_RANGES_COUNT, lost_launches
 from k25trace.nsystables import DIAGNOSTICS_TABLE
 from k25trace.taxonomy import is_communication
 from k25trace.trace import Trace, open_trace
+from k25trace.units import counted
 
 UNEVEN_SHARE = 0.5
 """A GPU with fewer kernels than that share of another's, in one report, has lost some or does another job."""
@@ -96,12 +97,13 @@ def _gpus(seen: Seen) -> Check:
             f"nsys lost them, or they ran outside the recording: capture again with {_RANGE},"
             " every rank synchronised and past a barrier before it starts and stops",
         )
-    some = f"kernels on {len(counts)} GPUs ({seen.gpu_counts(counts)})"
+    some = f"kernels on {counted(len(counts), 'GPU')} ({seen.gpu_counts(counts)})"
     if seen.silent or seen.silent_pids:
         return unknown(name, f"{some}; which ones {seen.silent_labels} used is not known", "see `processes`")
     if seen.lost_events:
         return unknown(name, f"{some}; events were lost, so there may be more")
-    return passed(name, f"kernels on all {len(counts)} GPUs that the program used ({seen.gpu_counts(counts)})")
+    used_all = "the one GPU" if len(counts) == 1 else f"all {counted(len(counts), 'GPU')}"
+    return passed(name, f"kernels on {used_all} that the program used ({seen.gpu_counts(counts)})")
 
 
 def _no_kernels(name: str, seen: Seen) -> Check:
@@ -110,7 +112,7 @@ def _no_kernels(name: str, seen: Seen) -> Check:
     if seen.opaque:
         return missing(
             name,
-            f"no CUDA kernel in the report: all ran inside {seen.opaque:,} CUDA graph launches recorded as wholes",
+            f"no CUDA kernel in the report: all ran inside {_graph_launches(seen.opaque)} recorded as wholes",
             "capture with --graphs node (nsys profile --cuda-graph-trace=node)",
         )
     if seen.launching:
@@ -139,7 +141,9 @@ def _processes(seen: Seen) -> Check:
             f"no kernel of {seen.silent_labels}: launches, a CUDA context, or the ranges of those that have kernels",
             f"a rank is missing: capture again with {_RANGE}, all ranks at a barrier before it starts and stops",
         )
-    return passed(name, f"all {len(seen.with_kernels)} processes that used a GPU have kernels")
+    count = len(seen.with_kernels)
+    those = "the one process that used a GPU has" if count == 1 else f"all {count} processes that used a GPU have"
+    return passed(name, f"{those} kernels")
 
 
 def _graph_replays(seen: Seen) -> Check:
@@ -148,19 +152,23 @@ def _graph_replays(seen: Seen) -> Check:
     if seen.opaque:
         return missing(
             name,
-            f"{seen.opaque:,} of {calls:,} CUDA graph launches have no kernels in the report (opaque-graphs)",
+            f"{seen.opaque:,} of {_graph_launches(calls)} have no kernels in the report (opaque-graphs)",
             "capture with --graphs node (nsys profile --cuda-graph-trace=node)",
         )
     if seen.partial_replays:
         return missing(
             name,
-            f"{seen.partial_replays:,} of {calls:,} CUDA graph launches have a part of their kernels only: fewer than"
+            f"{seen.partial_replays:,} of {_graph_launches(calls)} have a part of their kernels only: fewer than"
             " other launches of the same graph",
             _LOST,
         )
     if not calls:
         return passed(name, "no CUDA graph was launched")
-    return passed(name, f"{calls:,} CUDA graph launches, all with their kernels")
+    return passed(name, f"{_graph_launches(calls)}, all with their kernels")
+
+
+def _graph_launches(count: int) -> str:
+    return counted(count, "CUDA graph launch", "CUDA graph launches")
 
 
 def _graph_captures(seen: Seen) -> Check:
@@ -190,12 +198,14 @@ def _launches(seen: Seen) -> Check:
     without = found[0].count if found else 0
     fix = f"nsys lost events: capture less at once, with {_RANGE} or --duration, or take a newer nsys"
     if without:
-        return missing(name, f"{without:,} of {calls:,} launch calls have no kernel (launches-without-kernels)", fix)
+        return missing(
+            name, f"no kernel of {without:,} of {counted(calls, 'launch call')} (launches-without-kernels)", fix
+        )
     unlaunched = lost_launches(seen.trace)
     if unlaunched:
         return missing(
             name,
-            f"{unlaunched:,} kernels have no launch call, though it was made during the recording"
+            f"no launch call of {counted(unlaunched, 'kernel')}, though it was made during the recording"
             " (kernels-without-launch)",
             fix,
         )
@@ -294,7 +304,7 @@ def _clock(seen: Seen) -> Check:
     unusable = seen.trace.unusable_kernels
     fix = "export the report again; if that changes nothing, capture again"
     if unusable:
-        return missing(name, f"{unusable:,} kernels with impossible times (unusable-times)", fix)
+        return missing(name, f"{counted(unusable, 'kernel')} with impossible times (unusable-times)", fix)
     if not kernels.height:
         return unknown(name, "no kernels")
     keys = ["process", "correlation"]

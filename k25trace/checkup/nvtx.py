@@ -11,6 +11,7 @@ from k25trace.nsystables import NVTX_TABLE
 from k25trace.trace import Trace
 from k25trace.trace.source import Col, decode
 from k25trace.trace.tables import DOMAIN_CREATE, NCCL_DOMAIN, process_of
+from k25trace.units import counted
 
 _NEW_NVTX = (9, 9)
 _MOST_DOMAINS = 1000
@@ -26,14 +27,15 @@ def nvtx_per_rank(seen: Seen) -> Check:
         return unknown(name, "no NVTX range of the program in the report", fix)
     bare = seen.with_kernels - with_ranges
     if bare:
+        some = counted(len(with_ranges), "process", "processes")
         return missing(
             name,
-            f"no NVTX range of {seen.labels(bare)}; {len(with_ranges)} processes have some",
+            f"no NVTX range of {seen.labels(bare)}; there are some of {some}",
             "annotate every rank alike; a process that was killed (SIGKILL) loses its ranges",
         )
     who = (seen.with_kernels or with_ranges) | (seen.silent & with_ranges)
     count = seen.own_ranges.filter(pl.col("process").is_in(list(who))).height
-    return passed(name, f"{count:,} ranges in {len(who)} of {len(who)} processes")
+    return passed(name, f"{counted(count, 'range')} in {len(who)} of {counted(len(who), 'process', 'processes')}")
 
 
 def nvtx_package(seen: Seen) -> Check:

@@ -8,6 +8,7 @@ import tracekit
 
 from k25trace.checks import any_missing, as_lines, missing, passed, unknown
 from k25trace.checkup import check_report
+from k25trace.units import counted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -211,7 +212,7 @@ def test_kernels_whose_launch_was_lost(tmp_path, lost, kernels):
         trace.kernel(tracekit.MARLIN, at + 1_000, 600, launch=launch, corr=1_000 + number)
     found = seen(trace.write(tmp_path / "t.sqlite"), "launches")
     assert found.status == ("missing" if kernels else "ok")
-    assert not kernels or found.seen.startswith(f"{kernels} kernels have no launch call")
+    assert not kernels or found.seen.startswith(f"no launch call of {counted(kernels, 'kernel')},")
 
 
 def test_domains_whose_numbers_are_left_out_are_those_of_a_new_nvtx(tmp_path):
@@ -276,7 +277,7 @@ def test_launches_without_kernels(tmp_path):
         trace.api(tracekit.LAUNCH_CALL, at * 1_000_000 + 5_000, at * 1_000_000 + 6_000)
     found = seen(trace.write(tmp_path / "t.sqlite"), "launches")
     assert found.status == "missing"
-    assert found.seen.startswith("20 of 80")
+    assert found.seen.startswith("no kernel of 20 of 80 launch calls")
 
 
 @pytest.mark.parametrize(("text", "status"), [("events were dropped", "missing"), ("an old driver", "cannot say")])

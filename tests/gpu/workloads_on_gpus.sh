@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Run every workload on the GPUs of this machine (1 or more; made for 2), much of it through `k25trace capture`.
+# Run every workload on the GPUs of this machine (all of them, or GPUS of them), much of it through `k25trace capture`.
 #
 #   OUT=DIR tests/gpu/workloads_on_gpus.sh        from the root of the repository, about 8 minutes on 2 H200
-#   ONLY='decode_2gpu_late gemm' OUT=DIR ...      some of the steps
+#   ONLY='decode_2gpu_late gemm' OUT=DIR ...      some of the steps; decode_8gpu_... on 8 GPUs
 #
 # Nothing is installed or fetched. Beside torch, numpy and rich, what it uses lies in .carry/ (all optional):
 #   nsys*.txz             Nsight Systems, with target-linux-x64/nsys in it; or NSYS=/path/to/nsys. Without: no traces.
@@ -13,7 +13,7 @@
 # Into $OUT: traces.txz (SQLite, not scrubbed), bench.tar.gz (every JSON, manifest and log) and summary.txt.
 # The decode runs are made to be compared: *_late is *_marlin with its graph captured before the recording, *_second
 # is the same model with other weights and tokens, *_skew has a late rank.
-# DEVICE=cpu PYTHON=... runs the same commands at tiny sizes on a CPU, to try the script itself.
+# DEVICE=cpu RANKS=N PYTHON=... runs the same commands at tiny sizes on a CPU, to try the script itself.
 set -uo pipefail
 out=${OUT:?set OUT to the folder for the results}
 root=$PWD
@@ -113,7 +113,7 @@ traced() { # NAME SECONDS COMMAND...: with a trace if there is an nsys
 }
 
 note "$gpus x $device, nsys: ${nsys:+yes}, Marlin: ${ops:+yes}, JIT cache: ${cache:+yes}"
-pair=$((gpus < 2 ? 1 : 2))
+world=${GPUS:-$gpus}
 decode() { # NAME GPUS SECONDS ARGUMENTS...: traced
     local name=$1 n=$2 limit=$3
     shift 3
@@ -123,34 +123,34 @@ decode() { # NAME GPUS SECONDS ARGUMENTS...: traced
 with_marlin=(--path "$marlin" "${with_ops[@]}")
 # shellcheck disable=SC2046 # words without blanks
 {
-    if [ "$pair" -eq 2 ]; then
-        decode decode_2gpu_marlin 2 150 "${with_marlin[@]}" --layers $decode_layers --eager-steps 5 --graph-steps 20
-        decode decode_2gpu_late 2 90 "${with_marlin[@]}" --layers $decode_layers --eager-steps 0 --graph-steps 20 --graph-capture before
-        decode decode_2gpu_second 2 90 "${with_marlin[@]}" --layers $decode_layers --eager-steps 2 --graph-steps 12 --seed 1
-        decode decode_2gpu_skew 2 90 "${with_marlin[@]}" --layers $skew_layers --eager-steps 4 --graph-steps 8 --skew 1:300
-        decode decode_2gpu_cast 2 90 --path cast --layers $cast_layers --eager-steps 4 --graph-steps 6
+    if [ "$world" -ge 2 ]; then
+        decode decode_${world}gpu_marlin "$world" 150 "${with_marlin[@]}" --layers $decode_layers --eager-steps 5 --graph-steps 20
+        decode decode_${world}gpu_late "$world" 90 "${with_marlin[@]}" --layers $decode_layers --eager-steps 0 --graph-steps 20 --graph-capture before
+        decode decode_${world}gpu_second "$world" 90 "${with_marlin[@]}" --layers $decode_layers --eager-steps 2 --graph-steps 12 --seed 1
+        decode decode_${world}gpu_skew "$world" 90 "${with_marlin[@]}" --layers $skew_layers --eager-steps 4 --graph-steps 8 --skew 1:300
+        decode decode_${world}gpu_cast "$world" 90 --path cast --layers $cast_layers --eager-steps 4 --graph-steps 6
     fi
     decode decode_1gpu_marlin 1 90 "${with_marlin[@]}" --layers $one_layers --eager-steps 4 --graph-steps 8
     traced gemm 90 $(ranks 1 gemm "${batch_traced[@]}" "${tp[@]}" "${few_traced[@]}" --only qkv_a,o_proj,experts_w13,experts_w2,lm_head,experts --paths marlin,cast --ranks 1 "${with_ops[@]}" --json "$work/bench/gemm.json")
     traced moe_routing 60 $(ranks 1 moe_routing "${batch_traced[@]}" "${few_traced[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing.json")
     traced mla_attention 60 $(ranks 1 mla_attention "${batch_traced[@]}" "${tp[@]}" "${contexts[@]}" "${few_traced[@]}" --prefill --json "$work/bench/mla_attention.json")
-    if [ "$pair" -eq 2 ]; then
+    if [ "$world" -ge 2 ]; then
         # With NCCL's support for graphs beside eager calls, each captured call has nodes of its own for it, and a burst of
         # them is as fast as the host launches it; the sweep has both.
-        NCCL_GRAPH_MIXING_SUPPORT=0 traced allreduce 90 $(ranks 2 allreduce "${two_sizes[@]}" -G 1 --burst burst --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
+        NCCL_GRAPH_MIXING_SUPPORT=0 traced allreduce 90 $(ranks "$world" allreduce "${two_sizes[@]}" -G 1 --burst burst --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce.json")
         # Apart: symmetric memory is experimental, and not every machine's GPUs can map each other's.
-        step allreduce_one_shot 60 $(ranks 2 allreduce "${sizes[@]}" -G 1 --no-burst --timeout 40 --operations one_shot --json "$work/bench/allreduce_one_shot.json")
-        step allreduce_sizes 90 $(ranks 2 allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce_sizes.json")
-        step decode_2gpu_unprofiled 60 $(ranks 2 decode "${with_marlin[@]}" --layers $decode_layers "${small[@]}" --eager-steps 5 --graph-steps 20 --json "$work/bench/decode_2gpu_unprofiled.json")
-        step decode_2gpu_all_that_fits 120 $(ranks 2 decode "${with_marlin[@]}" "${small[@]}" --eager-steps 10 --graph-steps 30 --json "$work/bench/decode_2gpu_all_that_fits.json")
+        step allreduce_one_shot 60 $(ranks "$world" allreduce "${sizes[@]}" -G 1 --no-burst --timeout 40 --operations one_shot --json "$work/bench/allreduce_one_shot.json")
+        step allreduce_sizes 90 $(ranks "$world" allreduce "${sizes[@]}" -G 1 -M $bursts --with-gemm --operations all_reduce,all_gather,reduce_scatter --json "$work/bench/allreduce_sizes.json")
+        step decode_${world}gpu_unprofiled 60 $(ranks "$world" decode "${with_marlin[@]}" --layers $decode_layers "${small[@]}" --eager-steps 5 --graph-steps 20 --json "$work/bench/decode_${world}gpu_unprofiled.json")
+        step decode_${world}gpu_all_that_fits 120 $(ranks "$world" decode "${with_marlin[@]}" "${small[@]}" --eager-steps 10 --graph-steps 30 --json "$work/bench/decode_${world}gpu_all_that_fits.json")
     fi
-    step gemm_all_ranks 90 $(ranks "$pair" gemm "${batch[@]}" "${tp[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/gemm_all_ranks.json")
+    step gemm_all_ranks 90 $(ranks "$world" gemm "${batch[@]}" "${tp[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/gemm_all_ranks.json")
     step moe_routing_sizes 40 $(ranks 1 moe_routing "${batch[@]}" "${few[@]}" "${with_ops[@]}" --json "$work/bench/moe_routing_sizes.json")
     step mla_attention_sizes 40 $(ranks 1 mla_attention "${batch[@]}" "${tp[@]}" "${contexts[@]}" "${few[@]}" --prefill --json "$work/bench/mla_attention_sizes.json")
-    if [ "$pair" -eq 2 ]; then
-        step allreduce_mixing 90 "$python" -m k25trace.workloads.allreduce "${model[@]}" --nproc 2 -M 1,4,64 "${sizes[@]}" -G 1 \
+    if [ "$world" -ge 2 ]; then
+        step allreduce_mixing 90 "$python" -m k25trace.workloads.allreduce "${model[@]}" --nproc "$world" -M 1,4,64 "${sizes[@]}" -G 1 \
             --sweep NCCL_GRAPH_MIXING_SUPPORT=,0 --json "$work/bench/allreduce_mixing.json"
-        step allreduce_sweep 120 "$python" -m k25trace.workloads.allreduce "${model[@]}" --nproc 2 -M 1,8,64 --no-sizes -n 20 -w 3 \
+        step allreduce_sweep 120 "$python" -m k25trace.workloads.allreduce "${model[@]}" --nproc "$world" -M 1,8,64 --no-sizes -n 20 -w 3 \
             --sweep NCCL_PROTO=,LL,Simple --sweep NCCL_P2P_DISABLE=,1 --json "$work/bench/allreduce_sweep.json"
     fi
 }
