@@ -34,7 +34,8 @@ def attribute(  # noqa: PLR0917 - typer takes options by position in the signatu
     ] = False,
     per_gpu: PerGpu = False,
     top: Annotated[
-        int | None, typer.Option(metavar="N", help=f"Rows shown. Default: {ROWS_SHOWN} of long tables, all of others.")
+        int | None,
+        typer.Option(metavar="N", help=f"Rows shown, 0: all. Default: {ROWS_SHOWN} of long tables, all of others."),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also the longest-running kernels of each category.")

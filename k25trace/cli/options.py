@@ -21,13 +21,20 @@ Rules = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="FILE", help="Classification rules that come before the default ones; repeatable."),
 ]
+
+
+def _or_standard_output(path: Path | None) -> Path | None:
+    return None if path == Path("-") else path
+
+
 Output = Annotated[
     Path | None,
     typer.Option(
         "-o",
         "--output",
         metavar="FILE",
-        help="Write there instead of to the terminal; never over an existing file without --force.",
+        callback=_or_standard_output,
+        help="Write there instead of to standard output (-); never over an existing file without --force.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace output files that exist.")]

@@ -76,7 +76,7 @@ def section(
     """Return a table of some columns of a frame; of long ones the first rows, and how many more there are."""
     shown = frame if top is None else frame.head(top)
     hidden = frame.height - shown.height
-    more = f"{counted(hidden, 'more row')}; --top N shows more." if hidden else ""
+    more = f"{counted(hidden, 'more row')}; --top N shows more, --top 0 all." if hidden else ""
     return Section(title, *texts(shown, columns), " ".join(filter(None, [more, note])))
 
 

@@ -74,7 +74,7 @@ class Request:
     depth
         For paths: outermost ranges that are kept.
     top
-        Rows shown; None: `ROWS_SHOWN` of long tables, all of others.
+        Rows shown, 0: all; None: `ROWS_SHOWN` of long tables, all of others.
     verbose
         Also the longest-running kernels of each category.
     header
@@ -102,8 +102,8 @@ class Request:
     def __post_init__(self) -> None:
         check_options(self.by, per_gpu=self.per_gpu, inclusive=self.inclusive, depth=self.depth)
         form, for_people = self.output_format, self.output_format in {Format.table, Format.markdown}
-        if self.top is not None and self.top < 1:
-            raise UsageError("--top counts from 1", "--format csv has all rows")
+        if self.top is not None and self.top < 0:
+            raise UsageError("--top counts rows", "--top 0 shows all")
         if self.top is not None and not for_people:
             raise UsageError(f"--top goes with tables: --format {form.value} has all rows")
         if self.verbose and not for_people:

@@ -39,6 +39,8 @@ def check_free(
     K25TraceError
         It is of a kind that the output cannot be, or its own folder is not there.
     """
+    if path == Path("-"):
+        raise UsageError("-: this output has to be a file, not standard output", "name one")
     if any(os.path.realpath(path) == os.path.realpath(other) for other in never):
         raise UsageError(f"{path}: is read or written by this command already", "name another file for the output")
     if is_stream(path):

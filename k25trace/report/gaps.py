@@ -119,7 +119,7 @@ def _sections(found: Gaps, top: int | None) -> list[Section]:
                 **neighbours,
                 "path": path_column("Launched in"),
             },
-            note=f"{counted(hidden, 'more row')}; --top N shows more, --format csv all." if hidden else "",
+            note=f"{counted(hidden, 'more row')}; --top N shows more, --top 0 all." if hidden else "",
         ),
     ]
     if where.height:

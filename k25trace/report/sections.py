@@ -37,10 +37,10 @@ def sections(analysis: Analysis, request: Request, frame: pl.DataFrame) -> list[
         What `k25trace.report.rows.rows` gave for it.
     """
     by, per_gpu = request.by, request.per_gpu
-    top = request.top or (None if by in {By.category, By.gpu} else ROWS_SHOWN)
-    shown = frame if top is None else frame.head(top)
+    top = request.top if request.top is not None else 0 if by in {By.category, By.gpu} else ROWS_SHOWN
+    shown = frame.head(top) if top else frame
     hidden = frame.height - shown.height
-    notes = [f"{counted(hidden, 'more row')}; --top N shows more, --format csv all."] if hidden else []
+    notes = [f"{counted(hidden, 'more row')}; --top N shows more, --top 0 all."] if hidden else []
     if by is By.category and not per_gpu:
         shown = _down_to_the_window(analysis, shown)
         notes.append(_COMMUNICATION_NOTE)

@@ -50,8 +50,7 @@ MEANINGLESS = {
     "--window soon": "--window soon: not of the form A:B",
     "--by gpu --per-gpu": "--per-gpu does not go with --by gpu",
     "--by kernel --per-gpu": "--per-gpu does not go with --by kernel: kernel names have rows over all GPUs alone",
-    "--top 0": "--top counts from 1",
-    "--top -1": "--top counts from 1",
+    "--top -1": "--top counts rows",
     "--top 5 --format csv": "--top goes with tables: --format csv has all rows",
     "--top 5 --format json": "--top goes with tables: --format json has all rows",
     "--verbose --format csv": "--verbose goes with tables, not with --format csv",
@@ -84,7 +83,7 @@ def test_options_that_make_no_sense_exit_2(words, run_in_process, tmp_path, monk
 def test_top_limits_any_table(run_in_process):
     shown = run_in_process("attribute", TOY, "--top", "1").stdout.split("\n\n")[1].splitlines()
     assert [line.split()[0] for line in shown[2:-1]] == ["cast", "idle", "total"]
-    assert re.match(r"\d more rows?; --top N shows more, --format csv all\. Wall of comm\.\*", shown[-1])
+    assert re.match(r"\d more rows?; --top N shows more, --top 0 all\. Wall of comm\.\*", shown[-1])
 
 
 def header_of(outcome):
@@ -188,3 +187,18 @@ def test_what_a_name_does_to_a_terminal_does_not_come_through_messages(tmp_path)
     assert done.returncode == 1
     assert "\x1b" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_top_0_shows_all_rows(run_in_process):
+    shown = run_in_process("attribute", TOY, "--by", "kernel", "--top", "0").stdout
+    assert "more row" not in shown
+    names = {row["name"] for row in json.loads(run_in_process("attribute", TOY, "-f", "json").stdout)["kernels"]}
+    assert all(name[:40] in " ".join(shown.split()) for name in names)
+
+
+def test_a_hyphen_is_standard_output(run_in_process, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_in_process("attribute", TOY, "-o", "-").stdout == run_in_process("attribute", TOY).stdout
+    refused = run_in_process("timeline", TOY, "-o", "-")
+    assert (refused.code, list(tmp_path.iterdir())) == (2, [])
+    assert "standard output" in refused.stderr
