@@ -12,10 +12,10 @@ from functools import cached_property
 
 import polars as pl
 
+from k25trace.captures import Captures
 from k25trace.errors import CannotAnswer
-from k25trace.nesting import NO_STACK, Nesting, nest
+from k25trace.nesting import NO_STACK, Nesting, nest, of_nodes
 from k25trace.packing import Packing
-from k25trace.replays import capture_in_progress
 from k25trace.templates import Template
 from k25trace.templating import Templated, apply, template_rows
 from k25trace.trace import Trace
@@ -29,9 +29,6 @@ VIAS = ("launch", "capture", "template")
 """What a path rests on besides the launch, indexed by the column ``via``."""
 
 _LAUNCH, _CAPTURE, _TEMPLATE = range(len(VIAS))
-
-_LONGEST_CHAIN = 32
-"""Generations of cloning that are followed from a graph node back to its original; a cycle ends here too."""
 
 _SLICE_ROWS = 1 << 20
 
@@ -187,8 +184,8 @@ class Attribution:
             eager = pl.repeat(_LAUNCH, operations.height, dtype=pl.UInt8, eager=True).alias("via")
             more = [] if self.template is None else [nothing.alias("templated")]
             return operations.hstack([nothing.alias("captured"), launch_path.alias("path"), eager, *more])
-        captured = self._captured_in(operations)
-        case = pl.DataFrame([launch_path, self._shared(operations).alias("shared"), captured])
+        captured = self._captures.of(operations)
+        case = pl.DataFrame([launch_path, self._captures.open_again(operations).alias("shared"), captured])
         packing = Packing.of([case], case.columns)
         packed = packing.pack(case).alias("case")
         distinct = packed.filter(captured.is_not_null()).unique()
@@ -200,6 +197,13 @@ class Attribution:
         if self.template is None:
             return operations.hstack([captured, path, via])
         return operations.hstack([captured, *self._with_template(operations, launch_path, path, via)])
+
+    def _extended(self, launch_path: int, shared: int, captured: int) -> int:
+        """Return launch path + what of a capture path is not in the launch path already."""
+        path = launch_path
+        for name, domain in self._captures.beyond(shared, captured):
+            path = self._paths.id((path, name, domain))
+        return path
 
     def _with_template(
         self, operations: pl.DataFrame, launch_path: pl.Series, path: pl.Series, via: pl.Series
@@ -243,22 +247,17 @@ class Attribution:
     def without_capture(self) -> pl.DataFrame:
         """Replayed kernels whose capture was not recorded: process, correlation, graph_node, name, start_ns."""
         replayed = self.trace.kernels.select("process", "correlation", "graph_node", "name", "start_ns")
-        known = self._captured_nodes.filter(~pl.col("late")).select("process", pl.col("node").alias("graph_node"))
+        known = self._captures.nodes.filter(~pl.col("late")).select("process", pl.col("node").alias("graph_node"))
         return replayed.drop_nulls("graph_node").join(known, on=["process", "graph_node"], how="anti")
 
-    def _captured_in(self, operations: pl.DataFrame) -> pl.Series:
-        """Return where the graph node of each operation was captured: index into `captures`, null for none."""
-        nodes = operations.select("process", pl.col("graph_node").alias("node"))
-        known = self._captured_nodes
-        packing = Packing.of([nodes, known], nodes.columns)
-        table = known.select(packing.pack(known).alias("key"), "captured")
-        return packing.pack(nodes).to_frame("key").join(table, on="key", how="left", maintain_order="left")["captured"]
-
     @cached_property
+    def _captures(self) -> Captures:
+        return Captures(self.trace, self.push_pop, self.nesting)
+
+    @property
     def captures(self) -> list[tuple[int, ...]]:
         """Distinct capture paths: range instances (indices into `push_pop`) open when a node was captured."""
-        _ = self._captured_nodes
-        return self._capture_interner.values
+        return self._captures.paths
 
     def owner(self, path: int) -> Owner | None:
         """Return what a ``path`` stands for; None: launched under no range."""
@@ -373,75 +372,6 @@ class Attribution:
             below = level.with_columns(parents.gather(level["node"]).alias("node"))
         return pl.concat(levels)
 
-    # ---- graph capture
-
-    @cached_property
-    def _capture_interner(self) -> Interner[tuple[int, ...]]:
-        return Interner()
-
-    @cached_property
-    def _captured_nodes(self) -> pl.DataFrame:
-        """process, node, captured (index into `captures`), late (its capture was not recorded)."""
-        moments = capture_moments(self.trace.graph_nodes)
-        began = capture_in_progress(self.trace, moments)
-        stacks = self.nesting.at(moments)
-        cases = pl.DataFrame([stacks.alias("stack"), began.alias("began")])
-        distinct = cases.unique(maintain_order=True)
-        starts = self.push_pop["start_ns"]
-        ids = [
-            self._capture_interner.id(
-                tuple(r for r in self.nesting.ancestors(stack) if began_ns is None or starts[r] > began_ns)
-            )
-            for stack, began_ns in distinct.iter_rows()
-        ]
-        distinct = distinct.with_columns(pl.Series("captured", ids, dtype=pl.Int32))
-        captured = cases.join(distinct, on=["stack", "began"], how="left", nulls_equal=True, maintain_order="left")
-        return moments.select("process", "node").with_columns(
-            captured["captured"], self._is_late(moments).alias("late")
-        )
-
-    def _is_late(self, moments: pl.DataFrame) -> pl.Series:
-        """Return which captures were not recorded: at an unknown moment, or before the clock and every range began."""
-        early = (moments["at_ns"] < 0).fill_null(value=True)
-        if not early.any():
-            return early
-        ranges = self.trace.ranges.filter("push_pop").sort("row")  # of all domains: whoever owns, they were recorded
-        return early & (nest(ranges).at(moments) == NO_STACK)
-
-    def _shared(self, operations: pl.DataFrame) -> pl.Series:
-        """Per operation: a code for the capture-path instances that are open again (still) at its launch."""
-        in_captures = {r for members in self.captures for r in members}
-        stacks = operations["stack"].filter(operations["graph_node"].is_not_null()).unique()
-        stacks = stacks.filter(stacks != NO_STACK)
-        codes = [
-            self._shared_interner.id(frozenset(in_captures.intersection(self.nesting.ancestors(stack))))
-            for stack in stacks.to_list()
-        ]
-        of_stack = pl.repeat(0, self.nesting.nodes.height, dtype=ID, eager=True)
-        of_stack = of_stack.scatter(stacks, pl.Series(codes, dtype=ID))
-        return of_nodes(of_stack, operations["stack"]).fill_null(0)
-
-    @cached_property
-    def _shared_interner(self) -> Interner[frozenset[int]]:
-        interner: Interner[frozenset[int]] = Interner()
-        interner.id(frozenset())
-        return interner
-
-    def _extended(self, launch_path: int, shared: int, captured: int) -> int:
-        """Return launch path + what of a capture path is not in the launch path already."""
-        names, domains = self._range_keys
-        already = self._shared_interner.values[shared]
-        path = launch_path
-        for member in self.captures[captured]:
-            if member not in already:
-                path = self._paths.id((path, names[member], domains[member]))
-        return path
-
-    @cached_property
-    def _range_keys(self) -> tuple[list[int], list[int]]:
-        """Name and domain of each of `push_pop`, as lists: cheaper to pick single ones from."""
-        return integers(self.push_pop["name"]), integers(self.push_pop["domain"])
-
     # ---- paths of stacks
 
     @cached_property
@@ -464,48 +394,3 @@ def down_the_tree(nesting: Nesting, keys: pl.DataFrame, interner: Interner[tuple
         numbered = keyed.join(distinct.with_columns(numbers), on=keyed.columns, how="left", maintain_order="left")
         found = found.scatter(level["node"], numbered["number"])
     return found
-
-
-def of_nodes(values: pl.Series, stacks: pl.Series) -> pl.Series:
-    """Return the value of each stack, given one value a node; null where no range is open."""
-    if values.len() == 0:
-        return pl.repeat(None, stacks.len(), dtype=values.dtype, eager=True)
-    return values.gather(stacks.clip(lower_bound=0)).set(stacks == NO_STACK, None)
-
-
-def capture_moments(graph_nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the host moment at which each graph node was captured.
-
-    A node can have several rows and is cloned by every instantiation; the chain of originals is followed to its
-    end, whose first row is the moment.
-
-    Parameters
-    ----------
-    graph_nodes
-        `Trace.graph_nodes`.
-
-    Returns
-    -------
-    pl.DataFrame
-        process, node (key) · thread, at_ns: null where the original is not in the report.
-    """
-    keys = ["process", "node"]
-    known = graph_nodes.drop_nulls(keys).sort("at_ns", nulls_last=True)
-    nodes = known.group_by(keys, maintain_order=True).agg(
-        pl.col("original").filter(pl.col("original") != pl.col("node")).drop_nulls().first(),
-        pl.col("thread").first(),
-        pl.col("at_ns").first(),
-    )
-    origin = nodes.select("process", pl.col("node").alias("origin"), pl.col("original").alias("next"))
-    chain = nodes.select("process", "node", pl.coalesce("original", "node").alias("origin"))
-    for _ in range(_LONGEST_CHAIN):
-        step = chain.join(origin, on=["process", "origin"], how="left", maintain_order="left")["next"]
-        if step.null_count() == step.len():
-            break
-        chain = chain.with_columns(pl.coalesce(step, pl.col("origin")).alias("origin"))
-    else:
-        # Chains this long, cycles among them, tell of no capture.
-        step = chain.join(origin, on=["process", "origin"], how="left", maintain_order="left")["next"]
-        chain = chain.with_columns(pl.when(step.is_null()).then("origin").alias("origin"))
-    ends = nodes.select("process", pl.col("node").alias("origin"), "thread", "at_ns")
-    return chain.join(ends, on=["process", "origin"], how="left", maintain_order="left").drop("origin")

@@ -101,6 +101,13 @@ def last_at(instants: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def of_nodes(values: pl.Series, stacks: pl.Series) -> pl.Series:
+    """Return the value of each stack, given one value a node; null where no range is open."""
+    if values.len() == 0:
+        return pl.repeat(None, stacks.len(), dtype=values.dtype, eager=True)
+    return values.gather(stacks.clip(lower_bound=0)).set(stacks == NO_STACK, None)
+
+
 def nest(ranges: pl.DataFrame) -> Nesting:
     """Return the stacks that ranges form over time.
 
