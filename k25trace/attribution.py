@@ -12,8 +12,8 @@ from functools import cached_property
 
 import polars as pl
 
-from k25trace.captures import Captures
 from k25trace.errors import CannotAnswer
+from k25trace.graphcaptures import Captures
 from k25trace.nesting import NO_STACK, Nesting, nest, of_nodes
 from k25trace.packing import Packing
 from k25trace.templates import Template

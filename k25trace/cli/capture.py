@@ -83,20 +83,22 @@ def capture(  # noqa: PLR0917 - options
 
     Example: k25trace capture -o decode8 --preset torchrun -- torchrun --nproc-per-node 8 decode.py
     """
-    from k25trace import capture as capturing
+    from k25trace import captureplan
+    from k25trace.capture import capture as capture_program
+    from k25trace.capture import closing_lines
     from k25trace.checks import as_lines
 
-    plan = capturing.plan(
+    plan = captureplan.plan(
         output, program, trace=trace, graphs=graphs, capture_range=capture_range, delay_s=seconds("--delay", delay),
         duration_s=seconds("--duration", duration), session=session, nsys_args=nsys_arg or (), preset=preset,
         per_rank=per_rank, force=force, overhead_runs=measure_overhead,
     )  # fmt: skip
-    found = capturing.ready_nsys(nsys)
+    found = captureplan.ready_nsys(nsys)
     if dry_run:
-        sys.stdout.write(capturing.dry_run(plan, found) + "\n")
+        sys.stdout.write(captureplan.dry_run(plan, found) + "\n")
         return
-    result = capturing.capture(plan, found, _say)
-    for line in (*as_lines(result.checks), *capturing.closing_lines(plan, result)):
+    result = capture_program(plan, found, _say)
+    for line in (*as_lines(result.checks), *closing_lines(plan, result)):
         sys.stderr.write(line + "\n")
     raise typer.Exit(result.exit_code)
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k25trace import manifest
-from k25trace.capture import argv, overhead, plan
+from k25trace.capture import overhead
+from k25trace.captureplan import argv, plan
 from k25trace.errors import UsageError
 from k25trace.nsys import Nsys, nvtx_is_too_new
 from k25trace.presets import load_preset, preset_names

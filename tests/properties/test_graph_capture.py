@@ -12,7 +12,7 @@ from strategies import traces
 from tracekit import BEGIN_CAPTURE_CALL, END_CAPTURE_CALL, MARLIN, TraceBuilder
 
 from k25trace import Attribution, open_trace
-from k25trace.captures import capture_moments
+from k25trace.graphcaptures import capture_moments
 from k25trace.replays import capture_in_progress
 
 SCHEMA = {
