@@ -6,8 +6,10 @@ const K25 = (() => {
 
   async function columns() {
     const blob = document.getElementById("k25-columns");
-    const packed = Uint8Array.from(atob(blob.textContent), (c) => c.charCodeAt(0));
+    const bytesAsText = atob(blob.textContent);
     blob.remove();
+    const packed = new Uint8Array(bytesAsText.length);
+    for (let i = 0; i < packed.length; i++) packed[i] = bytesAsText.charCodeAt(i);
     if (!packed.length) return {};
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const bytes = await new Response(stream).arrayBuffer();

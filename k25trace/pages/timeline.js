@@ -27,13 +27,8 @@
 
   const figure = data.figure;
   const traceOf = new Map();
-  figure.data.forEach((trace, n) => traceOf.set(data.parts.indexOf(trace.name), n));
-  const matchTrace = figure.data.length;
-  const axes = { xaxis: "x2", yaxis: "y2" };
-    figure.data.unshift({ ...axes, name: "found", mode: "none", fill: "toself", fillcolor: K25.colours().accent, line: { simplify: false }, hoverinfo: "skip", showlegend: false, x: [], y: [] });
-  for (const [part, n] of traceOf) traceOf.set(part, n + 1);
-  figure.data.push({ ...axes, name: "names", mode: "text", x: [], y: [], text: [], textposition: "middle center", textfont: { size: 10, color: "#ffffff" }, hoverinfo: "skip", showlegend: false, cliponaxis: true });
-  const namesTrace = matchTrace + 1;
+  figure.data.forEach((trace, n) => traceOf.set(data.parts.indexOf(trace.name), n + 1));
+  figure.data.unshift({ xaxis: "x2", yaxis: "y2", name: "found", mode: "none", fill: "toself", fillcolor: K25.colours().accent, line: { simplify: false }, hoverinfo: "skip", showlegend: false, x: [], y: [] });
 
   function lowerBound(array, from, to, value) { // first index whose value is greater
     while (from < to) {
@@ -48,7 +43,12 @@
     lowerBound(level.reach, level.first[lane], level.first[lane + 1], start),
     lowerBound(level.start, level.first[lane], level.first[lane + 1], end),
   ];
-  const plotWidth = () => Math.max(50, chart._fullLayout?.xaxis2?._length || chart.clientWidth - 140);
+  // Where in the frame of the plot a lane lies, in pixels.
+  const fromTop = (y) => {
+    const { height, margin, yaxis2 } = figure.layout;
+    return ((y - yaxis2.range[1]) / (yaxis2.range[0] - yaxis2.range[1])) * (height - margin.t - margin.b);
+  };
+  const plotWidth = () => Math.max(50, figure.layout.width - figure.layout.margin.l - figure.layout.margin.r);
 
   function choose() {
     const most = Math.min(data.most_marks, Math.round((plotWidth() * lanes.length) / 2));
@@ -78,19 +78,18 @@
     const level = levels[n];
     const pixel = (view[1] - view[0]) / plotWidth();
     const traces = figure.data;
-    for (const at of [...traceOf.values(), 0, namesTrace]) [traces[at].x, traces[at].y] = [[], []];
-    traces[namesTrace].text = [];
-    traces[namesTrace].textfont.color = [];
+    for (const trace of traces) [trace.x, trace.y] = [[], []];
+    const names = [];
     let marks = 0;
     let merged = 0;
     for (let lane = 0; lane < lanes.length; lane++) {
       const [from, to] = span(level, lane, view[0], view[1]);
       const y = lanes[lane].y;
-      for (const at of [...traceOf.values(), 0]) {
+      for (const trace of traces) {
         // Each lane is an outline of its own.
-        if (traces[at].x.length && traces[at].x.at(-1) !== null) {
-          traces[at].x.push(null);
-          traces[at].y.push(null);
+        if (trace.x.length && trace.x.at(-1) !== null) {
+          trace.x.push(null);
+          trace.y.push(null);
         }
       }
       for (let i = from; i < to; i++) {
@@ -109,16 +108,15 @@
           const name = short(data.texts[item("text")[level.item[i]]]);
           const room = Math.floor((visible - 6) / 6);
           if (room >= Math.min(name.length, 7)) {
-            traces[namesTrace].x.push(visibleFrom + (visible / 2) * pixel);
-            traces[namesTrace].y.push(y);
-            traces[namesTrace].textfont.color.push(data.inks[part]);
-            traces[namesTrace].text.push(escaped(name.length > room ? name.slice(0, room - 1) + "…" : name));
+            names.push([name.length > room ? name.slice(0, room - 1) + "…" : name, (visibleFrom - view[0]) / pixel + visible / 2, y, part]);
           }
         }
         marks++;
         if (level.count[i] > 1) merged++;
       }
     }
+    for (const trace of traces) trace.visible = trace.x.length > 0;
+    write(names);
     drawn = { level: n, marks, merged };
     const ticks = K25.ticks(view[0], view[1], Math.max(2, Math.floor(plotWidth() / 130)));
     [figure.layout.xaxis2.tickvals, figure.layout.xaxis2.ticktext] = ticks;
@@ -131,7 +129,20 @@
     const bare = name.replace(/^void /, "").replace(/<.*$/s, "").replace(/\(.*$/s, "");
     return bare.split("::").pop() || name;
   }
-  const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  // Names lie upon the bars in a drawing of their own: as a trace of texts they took Plotly longer than all bars.
+  function write(names) {
+    const layer = by("names");
+    while (layer.children.length < names.length) layer.append(document.createElementNS("http://www.w3.org/2000/svg", "text"));
+    while (layer.children.length > names.length) layer.lastChild.remove();
+    names.forEach(([name, x, y, part], n) => {
+      const text = layer.children[n];
+      text.textContent = name;
+      text.setAttribute("x", x);
+      text.setAttribute("y", fromTop(y));
+      text.setAttribute("fill", data.inks[part]);
+    });
+  }
 
   function say() {
     const clock = `${Math.floor(view[0])}:${Math.ceil(view[1])}`;
@@ -166,11 +177,11 @@
   }
   async function drawOverview() {
     // The same margins as the chart's, so that an instant is at the same place in both.
-    const size = chart._fullLayout._size;
-    const layout = K25.themed({ ...data.overview.layout, margin: { l: size.l, r: size.r, t: 0, b: 0 } }, K25.colours());
+    const { width, margin: { l, r } } = figure.layout;
+    const layout = K25.themed({ ...data.overview.layout, width, margin: { l, r, t: 0, b: 0 } }, K25.colours());
     layout.plot_bgcolor = K25.colours().panel;
     await Plotly.react(by("overview"), data.overview.data, layout, { staticPlot: true });
-    Object.assign(brush.style, { left: `${size.l}px`, right: `${size.r}px` });
+    Object.assign(brush.style, { left: `${l}px`, right: `${r}px` });
     brush.hidden = false;
   }
   let grip = null;
@@ -426,16 +437,31 @@
     figure.data[0].fillcolor = c.accent;
     draw().then(drawOverview);
   });
+  // The lanes' labels are HTML and the margins fixed: Plotly measures tick labels anew at every zoom, which takes it
+  // longer than the bars do.
+  const labels = data.labels.map(() => by("lanes").appendChild(element("span")));
+  Object.assign(figure.layout.yaxis2, { showticklabels: false, automargin: false });
+  figure.layout.xaxis2.automargin = false;
+  figure.layout.margin.b = 26;
   function lay() {
     // On a narrow screen the labels would take most of it.
     const narrow = chart.clientWidth < 600;
-    figure.layout.yaxis2.tickfont = { size: narrow ? 9 : 11 };
-    figure.layout.yaxis2.ticktext = data.labels.map((l) => (narrow ? l.short : l.long));
+    by("lanes").style.fontSize = narrow ? "9px" : "11px";
+    labels.forEach((label, n) => {
+      label.textContent = narrow ? data.labels[n].short : data.labels[n].long;
+      label.style.top = `${fromTop(figure.layout.yaxis2.tickvals[n])}px`;
+    });
+    const widest = Math.max(0, ...labels.map((label) => label.getBoundingClientRect().width));
+    const { margin } = figure.layout;
+    margin.l = Math.ceil(widest) + 10;
+    figure.layout.width = chart.clientWidth;
+    by("lanes").style.width = `${margin.l - 3}px`;
+    by("lanes").style.top = `${margin.t}px`;
+    Object.assign(by("names").style, { top: `${margin.t}px`, left: `${margin.l}px`, width: `calc(100% - ${margin.l + margin.r}px)`, height: `calc(100% - ${margin.t + margin.b}px)` });
   }
   K25.themed(figure.layout, K25.colours());
   figure.layout.showlegend = false; // the page has its own
   lay();
-  await Plotly.react(chart, figure.data, figure.layout, figure.config); // empty: only then is it known how wide it is
   await draw();
   await drawOverview();
   chart.on("plotly_relayout", (change) => {
@@ -444,7 +470,7 @@
     else if (range[0] !== undefined && (Math.abs(range[0] - view[0]) > 0.5 || Math.abs(range[1] - view[1]) > 0.5)) go(Number(range[0]), Number(range[1]));
   });
   new ResizeObserver(() => {
-    if (Math.abs(chart.clientWidth - (chart._fullLayout?.width || 0)) < 2) return;
+    if (chart.clientWidth === figure.layout.width) return;
     lay();
     draw().then(drawOverview);
   }).observe(chart);

@@ -170,7 +170,10 @@ def _body(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[
         lead += " Clocks of different reports differ: each report's window begins at 0."
     notes = [*dict.fromkeys(scene.notes), *missing]
     label = text(_label(analysis))
-    chart = f'<div id=chart tabindex=0 role=application aria-label="{label}" aria-describedby=view></div>'
+    chart = (
+        f'<div id=plot><div id=chart tabindex=0 role=application aria-label="{label}" aria-describedby=view></div>'
+        "<div id=lanes aria-hidden=true></div><svg id=names aria-hidden=true></svg></div>"
+    )
     return "".join(
         (
             parts.top(f"Timeline of {reports}", lead),

@@ -181,6 +181,55 @@ def test_a_name_that_would_like_to_be_markup_is_text(pages: Any, show: Any) -> N
     shown.check()
 
 
+LABELS_AND_NAMES = """() => {
+  const chart = document.getElementById('chart');
+  const area = chart.querySelector('.nsewdrag[data-subplot=x2y2]').getBoundingClientRect();
+  const [x, y] = [chart.layout.xaxis2.range, chart.layout.yaxis2.range];
+  const placed = element => {
+    const box = element.getBoundingClientRect();
+    const middle = box.top + box.height / 2;
+    const lane = K25.data.lanes.findIndex(
+      l => Math.abs(area.top + (l.y - y[1]) / (y[0] - y[1]) * area.height - middle) < 2);
+    return [box, lane];
+  };
+  const labels = [...document.querySelectorAll('#lanes span')].map(e => {
+    const [box, lane] = placed(e);
+    const { gpu, what } = K25.data.lanes[lane];
+    return [e.textContent, `${gpu} ${what}`, box.left >= 0 && box.right <= area.left];
+  });
+  const of = name => window.k25columns[`level${chart.dataset.level}.${name}`];
+  const names = [...document.querySelectorAll('#names text')].map(e => {
+    const [box, lane] = placed(e);
+    const at = x[0] + (box.left + box.width / 2 - area.left) / area.width * (x[1] - x[0]);
+    const bars = [];
+    for (let i = of('first')[lane]; i < of('first')[lane + 1]; i++)
+      if (of('start')[i] <= at && at <= of('end')[i] && of('item')[i] >= 0)
+        bars.push([K25.data.texts[window.k25columns['item.text'][of('item')[i]]], K25.data.inks[of('part')[i]]]);
+    return [e.textContent, e.getAttribute('fill'), bars];
+  });
+  return [labels, names, K25.data.labels];
+}"""
+
+
+def test_labels_stand_beside_their_lanes_and_names_upon_their_bars(pages: Any, show: Any) -> None:
+    shown = show(pages("h200x2_vllm_graph.sqlite"))
+
+    def resize(width: int) -> None:
+        shown.page.set_viewport_size({"width": width, "height": 900})
+
+    for width, form in ((1440, "long"), (400, "short"), (1000, "long")):
+        if width != 1440:
+            shown.after_drawing(lambda to=width: resize(to))
+        labels, names, wanted = shown.page.evaluate(LABELS_AND_NAMES)
+        assert [text for text, _, _ in labels] == [label[form] for label in wanted]
+        assert [lane for _, lane, _ in labels] == [label["long"] for label in wanted]
+        assert all(beside for _, _, beside in labels)
+        assert names
+        for name, ink, bars in names:
+            assert any(name.removesuffix("…") in text and ink == of for text, of in bars), name
+    shown.check()
+
+
 def test_legend_hides_and_shows_a_category(pages: Any, show: Any) -> None:
     shown = show(pages("small.sqlite", small()))
     whole = shown.chart("marks")
