@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
@@ -22,8 +22,6 @@ from k25trace.trace import Trace, open_traces
 from k25trace.trace.interning import integers
 from k25trace.warnings import ReportWarning
 
-Report = Trace | str | os.PathLike[str]
-
 KERNEL, COPY, SET, REPLAY = range(4)
 """Kinds of what occupies a GPU: a kernel, a memory copy, a memory set, an opaque graph replay."""
 
@@ -42,8 +40,8 @@ class Examined:
     ----------
     trace, attribution, replays, classes
         The report, the paths of its kernels, its graph launches, the categories of its kernel names.
-    window
-        The window of each GPU.
+    bounds, window
+        The window that was asked for (None: from the first kernel to the last), and that of each GPU.
     warnings
         What to distrust.
     """
@@ -52,8 +50,15 @@ class Examined:
     attribution: Attribution
     replays: Replays
     classes: Classes
+    bounds: Bounds | None
     window: Window
     warnings: list[ReportWarning]
+
+    def within(self, bounds: Bounds | None) -> "Examined":
+        """Return the same report with another window; the paths of its kernels are not found again."""
+        if bounds == self.bounds:
+            return self
+        return replace(self, bounds=bounds, window=kernel_window(self.trace, self.replays, bounds))
 
     @cached_property
     def kernels(self) -> pl.DataFrame:
@@ -112,6 +117,10 @@ class Examined:
         return {path: owner.names if owner else () for path, owner in owners.items()}
 
 
+Report = Trace | Examined | str | os.PathLike[str]
+"""What questions are asked of: an opened report, one that was examined for another question, or a path."""
+
+
 def examine(
     reports: Report | Sequence[Report],
     *,
@@ -125,7 +134,8 @@ def examine(
     Parameters
     ----------
     reports
-        Opened reports or paths; those without kernels are left out.
+        Opened reports or paths; those without kernels are left out. Those examined before keep their domains, rules
+        and template.
     window, domains, rules, template
         As for `k25trace.attribute`.
 
@@ -136,18 +146,23 @@ def examine(
     UnreadableReport
         A file cannot be read.
     """
-    traces = open_traces(reports)
     bounds = Bounds.parse(window) if isinstance(window, str) else window
+    given = [reports] if isinstance(reports, Trace | Examined | str | os.PathLike) else list(reports)
+    before = [each for each in given if isinstance(each, Examined)]
+    if before and len(before) == len(given):
+        return [each.within(bounds) for each in before]
+    traces = open_traces([each.trace if isinstance(each, Examined) else each for each in given])
     rules = rules or load_rules()
     for trace in traces:
         trace.load()
     with_kernels = [trace for trace in traces if trace.survey.height]
     if not with_kernels:
         raise no_kernels(traces, [why_empty(trace) for trace in traces])
-    return [_examined(Attribution(trace, domains, template), bounds, rules) for trace in with_kernels]
+    return [examined(Attribution(trace, domains, template), bounds, rules) for trace in with_kernels]
 
 
-def _examined(attribution: Attribution, bounds: Bounds | None, rules: RuleSet) -> Examined:
+def examined(attribution: Attribution, bounds: Bounds | None, rules: RuleSet) -> Examined:
+    """Return a report, whose kernels are attributed, made ready for questions."""
     trace = attribution.trace
     warnings = losses.incomplete_capture(trace)
     found = replays(trace)
@@ -159,4 +174,4 @@ def _examined(attribution: Attribution, bounds: Bounds | None, rules: RuleSet) -
         *health.opaque_replays(found),
     ]
     window = kernel_window(trace, found, bounds)
-    return Examined(trace, attribution, found, Classes(rules, trace), window, warnings)
+    return Examined(trace, attribution, found, Classes(rules, trace), bounds, window, warnings)

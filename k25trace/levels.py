@@ -64,8 +64,12 @@ def merged(bars: pl.DataFrame, width_ns: int) -> pl.DataFrame:
     )
     begins = place.select(pl.any_horizontal(pl.all().ne_missing(pl.all().shift(1))).alias("b"))["b"]
     group = begins.cast(pl.Int64).cum_sum().alias("group")
+    # Most of a fine level's groups are one bar, which stays what it is.
+    alone = begins & begins.shift(-1, fill_value=True)
+    stays = alone & ((short["count"] == 1) | (short["ns"] == short["end_ns"] - short["start_ns"]))
     parts = (
         short.with_columns((group * _PARTS + short["part"].cast(pl.Int64)).alias("key"))
+        .filter(~stays)
         .group_by("key")
         .agg(
             pl.col("lane").first(),
@@ -79,7 +83,7 @@ def merged(bars: pl.DataFrame, width_ns: int) -> pl.DataFrame:
         .sort("key")
     )
     drawn = _side_by_side(parts.with_columns(pl.col("key") // _PARTS))
-    return pl.concat([bars.filter(is_long), drawn]).sort("lane", "start_ns", "part")
+    return pl.concat([bars.filter(is_long), short.filter(stays), drawn]).sort("lane", "start_ns", "part")
 
 
 _PARTS = 1 << 8

@@ -115,7 +115,7 @@ class Scene:
 
 
 def scene(
-    traces: Sequence[Trace],
+    traces: Sequence[Trace | Attribution],
     rules: RuleSet,
     *,
     bounds: Bounds | None = None,
@@ -127,12 +127,14 @@ def scene(
 
     Parameters
     ----------
+    traces
+        Opened reports, or the attributions of their kernels where these are made already.
     bounds
         The window; None: from the first kernel to the last, per report.
     gpus
         Keys of the GPUs that are drawn; None: all.
     domains
-        NVTX domains whose ranges own kernels; None: all but NCCL's.
+        NVTX domains whose ranges own kernels; None: all but NCCL's. Attributions have theirs.
     marks
         Steps, waits and gaps (`MARK_SCHEMA`), in the clocks of their reports; None: none.
     """
@@ -144,8 +146,9 @@ def scene(
     ranks: dict[str, list[int]] = {}
     ends: list[int] = []
     starts: list[int] = []
-    for trace in traces:
-        part = _Part(trace, rules, bounds, domains, words)
+    for given in traces:
+        part = _Part(given if isinstance(given, Attribution) else Attribution(given, domains), rules, bounds, words)
+        trace = part.trace
         shift = part.window.start_ns if len(traces) > 1 else 0
         shifts[trace.report] = shift
         wanted = [i for i, gpu in enumerate(trace.gpus) if gpus is None or gpu.key in gpus]
@@ -204,16 +207,15 @@ class _Part:
 
     def __init__(
         self,
-        trace: Trace,
+        attribution: Attribution,
         rules: RuleSet,
         bounds: Bounds | None,
-        domains: Sequence[str] | None,
         words: "_Words",
     ) -> None:
-        self.trace = trace
+        self.attribution = attribution
+        self.trace = trace = attribution.trace
         self.found = replays(trace)
         self.window: Window = kernel_window(trace, self.found, bounds)
-        self.attribution = Attribution(trace, domains)
         self.classes = Classes(rules, trace)
         self.notes: list[str] = []
         self._texts, self._paths, self._shapes = words.texts, words.paths, words.shapes
@@ -252,7 +254,7 @@ class _Part:
 
     def _kernels(self) -> pl.DataFrame:
         began = self.attribution.kernels.with_columns(pl.col("start_ns").alias("began_ns"))
-        kernels = self.window.chosen(began)
+        kernels = self.window.chosen(began.hstack([self._kernel_shapes()]))
         return kernels.select(
             "gpu",
             pl.lit(STREAM).alias("kind"),
@@ -263,7 +265,7 @@ class _Part:
             self.classes.of(kernels["name"])["category"].alias("part"),
             self._text_of(kernels["name"]).alias("text"),
             self._path_of(kernels["path"]).alias("path"),
-            self._shape_of(kernels).alias("shape"),
+            "shape",
             "process",
             (pl.col("began_ns") - pl.col("launch_ns")).alias("latency_ns"),
         )
@@ -427,15 +429,14 @@ class _Part:
 
         return _mapped(paths, text)
 
-    def _shape_of(self, kernels: pl.DataFrame) -> pl.Series:
-        keys = ["process", "start_ns", "stream", "correlation", "graph_node"]
-        shapes = self.trace.kernel_shapes().unique(keys, keep="first", maintain_order=True).drop_nulls("grid")
-        distinct = shapes.select("grid", "block").unique(maintain_order=True)
+    def _kernel_shapes(self) -> pl.Series:
+        """Return the shape of each kernel, aligned with the trace's."""
+        shapes = self.trace.kernel_shapes()
+        distinct = shapes.drop_nulls("grid").unique(maintain_order=True)
         ids = [self._shapes.id(f"grid {grid}, block {block}") for grid, block in distinct.iter_rows()]
         distinct = distinct.with_columns(pl.Series("shape", ids, dtype=ID))
-        shapes = shapes.join(distinct, on=["grid", "block"], how="left", nulls_equal=True).select(*keys, "shape")
-        asked = kernels.select("process", pl.col("began_ns").alias("start_ns"), *keys[2:])
-        return asked.join(shapes, on=keys, how="left", nulls_equal=True, maintain_order="left")["shape"].fill_null(0)
+        found = shapes.join(distinct, on=["grid", "block"], how="left", nulls_equal=True, maintain_order="left")
+        return found["shape"].fill_null(0)
 
     def _inside(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return what of an interval frame is in the window, cut at its edges."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k25trace.analysis import attribute
+from k25trace.attribution import Attribution
 from k25trace.classify import load_rules
 from k25trace.errors import CannotAnswer, UsageError
 from k25trace.pages import timeline
@@ -100,12 +101,12 @@ def shown(
     absent = sorted(set(gpus or []) - set(known))
     if absent:
         raise CannotAnswer(f"no GPU {', '.join(absent)} in these reports", f"GPUs: {', '.join(known)}")
-    with_kernels = [trace for trace in traces if trace.survey.height]
+    attributions = [Attribution(trace, domains) for trace in traces if trace.survey.height]
     answers = NOT_ASKED
     if int(analysis.gpus["kernel_count"].sum()) <= MOST_ASKED:
-        answers = why(with_kernels, ruleset, bounds=bounds, domains=domains)
+        answers = why(attributions, ruleset, bounds=bounds)
     drawn, missing = marks(answers)
-    found = scene(with_kernels, ruleset, bounds=bounds, gpus=gpus, domains=domains, marks=drawn)
+    found = scene(attributions, ruleset, bounds=bounds, gpus=gpus, marks=drawn)
     return Shown(found, analysis, answers, missing)
 
 
@@ -124,6 +125,6 @@ def analyses(
     for number, path in enumerate(reports):
         trace = open_trace(path, number)
         analysis = attribute(trace, window=bounds, range_glob=range_glob, domains=domains, rules=ruleset)
-        answers = why([trace], ruleset, bounds=bounds, range_glob=range_glob, domains=domains)
+        answers = why([Attribution(trace, domains)], ruleset, bounds=bounds, range_glob=range_glob)
         found.append(Named(path_text(Path(path.name)), analysis, answers))
     return found

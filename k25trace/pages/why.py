@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet
 from k25trace.collectives import Collectives, match_collectives
 from k25trace.errors import CannotAnswer, UsageError
+from k25trace.examined import examined
 from k25trace.gaps import Gaps, find_gaps
 from k25trace.selection import Bounds
 from k25trace.steps import Steps, find_steps
-from k25trace.trace import Trace
 
 Found = TypeVar("Found")
 
@@ -28,19 +29,18 @@ NOT_ASKED = Why("not computed", "not computed", "not computed")
 
 
 def why(
-    traces: Sequence[Trace],
+    attributions: Sequence[Attribution],
     rules: RuleSet,
     *,
     bounds: Bounds | None = None,
     range_glob: str | None = None,
-    domains: Sequence[str] | None = None,
 ) -> Why:
-    """Return the answers about some reports; a range pattern names the steps, where it can."""
-    given = list(traces)
+    """Return the answers about some reports with kernels; a range pattern names the steps, where it can."""
+    given = [examined(each, bounds, rules) for each in attributions]
     return Why(
-        _or_reason(lambda: find_steps(given, step=range_glob, window=bounds, domains=domains, rules=rules)),
-        _or_reason(lambda: match_collectives(given, step=range_glob, window=bounds, domains=domains, rules=rules)),
-        _or_reason(lambda: find_gaps(given, window=bounds, range_glob=range_glob, domains=domains, rules=rules)),
+        _or_reason(lambda: find_steps(given, step=range_glob, window=bounds)),
+        _or_reason(lambda: match_collectives(given, step=range_glob, window=bounds)),
+        _or_reason(lambda: find_gaps(given, window=bounds, range_glob=range_glob)),
     )
 
 

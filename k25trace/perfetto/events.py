@@ -118,6 +118,7 @@ class Events:
 
     def _operations(self, window: Window) -> pl.DataFrame:
         whole = self._attribution.kernels.with_columns(pl.col("start_ns").alias("s"), pl.col("end_ns").alias("e"))
+        whole = whole.hstack(self._trace.kernel_shapes())
         kernels = window.chosen(whole).with_columns(pl.col("s").alias("start_ns"), pl.col("e").alias("end_ns"))
         copies = self._touching(self._attribution.copies)
         opaque = self._touching(self._found.opaque.filter(pl.col("gpu").is_not_null() & pl.col("bounded")))
@@ -149,11 +150,7 @@ class Events:
         )
 
     def _shape_of(self, kernels: pl.DataFrame) -> pl.Series:
-        keys = ["process", "start_ns", "stream", "correlation", "graph_node"]
-        shapes = self._trace.kernel_shapes().unique(keys, keep="first", maintain_order=True)
-        text = pl.format("{} of {}", "grid", "block").alias("text")
-        found = kernels.select(keys).join(shapes, on=keys, how="left", nulls_equal=True, maintain_order="left")
-        texts = found.select(text)["text"]
+        texts = kernels.select(pl.format("{} of {}", "grid", "block").alias("text"))["text"]
         distinct = texts.drop_nulls().unique(maintain_order=True)
         self._shapes = distinct.to_list()
         known = pl.DataFrame({"text": distinct, "shape": pl.int_range(distinct.len(), dtype=ID, eager=True)})

@@ -127,11 +127,11 @@ class Trace:
         return kernels
 
     def kernel_shapes(self) -> pl.DataFrame:
-        """Read how kernels were launched: process, start_ns, stream, correlation, graph_node, grid, block.
+        """Read how kernels were launched, aligned with `kernels`: grid, block.
 
-        ``grid`` and ``block`` are texts of three sizes, null where the report does not say.
+        Texts of three sizes, null where the report does not say.
         """
-        return tables.kernel_shapes(self.source, self._ids)
+        return tables.kernel_shapes(self.source).filter(self._usable).select("grid", "block")
 
     def kernel_chunks(self) -> Iterator[pl.DataFrame]:
         """Stream `kernels` in frames of bounded size, in the order of the file, keeping none."""

@@ -156,17 +156,13 @@ def kernel_chunks(source: Source, ids: Ids) -> Iterator[pl.DataFrame]:
         )
 
 
-def kernel_shapes(source: Source, ids: Ids) -> pl.DataFrame:
-    """Return how kernels were launched: process, start_ns, stream, correlation, graph_node, grid, block (texts)."""
-    keys = ("start", "globalPid", "streamId", "correlationId", "graphNodeId")
+def kernel_shapes(source: Source) -> pl.DataFrame:
+    """Return how kernels were launched, in the order of `kernel_chunks`: start_ns, end_ns, grid, block (texts)."""
     sides = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")
-    frame = read(source, KERNEL_TABLE, [Col(c) for c in (*keys, *sides)])
+    frame = read(source, KERNEL_TABLE, [Col(c) for c in ("start", "end", *sides)])
     return frame.select(
-        ids.process.of(frame["globalPid"]).alias("process"),
         pl.col("start").alias("start_ns"),
-        pl.col("streamId").cast(pl.Int32, wrap_numerical=True).alias("stream"),
-        pl.col("correlationId").alias("correlation"),
-        pl.col("graphNodeId").alias("graph_node"),
+        pl.col("end").alias("end_ns"),
         *(
             pl.concat_str([f"{what}{axis}" for axis in "XYZ"], separator="\N{MULTIPLICATION SIGN}").alias(what)
             for what in ("grid", "block")
