@@ -90,11 +90,25 @@ def attribute(
     if ranges or range_glob is not None:
         for trace in traces:
             trace.load()  # once, before anything would stream them
-    with_kernels = [trace for trace in traces if trace.survey.height]
+    attributions = [Attribution(trace, domains, template) for trace in traces]
+    return analysed(attributions, bounds, rules, range_glob=range_glob, ranges=ranges, template=template)
+
+
+def analysed(
+    every: Sequence[Attribution],
+    bounds: Bounds | None,
+    rules: RuleSet,
+    *,
+    range_glob: str | None = None,
+    ranges: bool = True,
+    template: Template | None = None,
+) -> Analysis:
+    """Return `attribute` of reports whose kernels are attributed, or will be at the first question."""
+    traces = [each.trace for each in every]
+    attributions = [each for each in every if each.trace.survey.height]
     empty = {trace.report: why_empty(trace) for trace in traces if not trace.survey.height}
-    if not with_kernels:
+    if not attributions:
         raise no_kernels(traces, list(empty.values()))
-    attributions = [Attribution(trace, domains, template) for trace in with_kernels]
     parts = [_analyse(each, bounds, range_glob, rules, ranges=ranges) for each in attributions]
     for part in parts:
         if part.window.selector == "window" and part.sums.names.height == 0:

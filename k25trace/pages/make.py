@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from k25trace.analysis import attribute
+from k25trace.analysis import analysed
 from k25trace.attribution import Attribution
 from k25trace.classify import load_rules
 from k25trace.errors import CannotAnswer, UsageError
@@ -18,7 +18,7 @@ from k25trace.results import Analysis
 from k25trace.scene import Scene, scene
 from k25trace.selection import Bounds
 from k25trace.steps import find_steps
-from k25trace.trace import open_trace
+from k25trace.trace import Trace, open_trace, open_traces
 
 
 def asked(
@@ -93,21 +93,28 @@ def shown(
         raise UsageError("--step N is a window of one report", "leave out --window, and name one report")
     ruleset = load_rules(rules)
     bounds = Bounds.parse(window) if window else None
-    traces = [open_trace(path, number) for number, path in enumerate(reports)]
+    traces = open_traces(reports)
     if step is not None:
         bounds = step_bounds(find_steps(traces, domains=domains, rules=ruleset), step)
-    analysis = attribute(traces, window=bounds, domains=domains, rules=ruleset)
+    every = _attributions(traces, domains)
+    analysis = analysed(every, bounds, ruleset)
     known = analysis.gpus["gpu"].to_list()
     absent = sorted(set(gpus or []) - set(known))
     if absent:
         raise CannotAnswer(f"no GPU {', '.join(absent)} in these reports", f"GPUs: {', '.join(known)}")
-    attributions = [Attribution(trace, domains) for trace in traces if trace.survey.height]
+    attributions = [each for each in every if each.trace.survey.height]
     answers = NOT_ASKED
     if int(analysis.gpus["kernel_count"].sum()) <= MOST_ASKED:
         answers = why(attributions, ruleset, bounds=bounds)
     drawn, missing = marks(answers)
     found = scene(attributions, ruleset, bounds=bounds, gpus=gpus, marks=drawn)
     return Shown(found, analysis, answers, missing)
+
+
+def _attributions(traces: Sequence[Trace], domains: Sequence[str] | None) -> list[Attribution]:
+    for trace in traces:
+        trace.load()
+    return [Attribution(trace, domains) for trace in traces]
 
 
 def analyses(
@@ -124,7 +131,8 @@ def analyses(
     found: list[Named] = []
     for number, path in enumerate(reports):
         trace = open_trace(path, number)
-        analysis = attribute(trace, window=bounds, range_glob=range_glob, domains=domains, rules=ruleset)
-        answers = why([Attribution(trace, domains)], ruleset, bounds=bounds, range_glob=range_glob)
+        attributions = _attributions([trace], domains)
+        analysis = analysed(attributions, bounds, ruleset, range_glob=range_glob)
+        answers = why(attributions, ruleset, bounds=bounds, range_glob=range_glob)
         found.append(Named(path_text(Path(path.name)), analysis, answers))
     return found
