@@ -148,10 +148,10 @@ def examine(
     """
     bounds = Bounds.parse(window) if isinstance(window, str) else window
     given = [reports] if isinstance(reports, Trace | Examined | str | os.PathLike) else list(reports)
-    before = [each for each in given if isinstance(each, Examined)]
-    if before and len(before) == len(given):
-        return [each.within(bounds) for each in before]
     traces = open_traces([each.trace if isinstance(each, Examined) else each for each in given])
+    before = [each for each in given if isinstance(each, Examined)]
+    if len(before) == len(given):
+        return [each.within(bounds) for each in before]
     rules = rules or load_rules()
     for trace in traces:
         trace.load()

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import traces
 
 from k25trace import attribute, open_trace
+from k25trace.attribution import Attribution
 from k25trace.classify import RuleSet, load_rules
-from k25trace.errors import CannotAnswer
+from k25trace.collectives import match_collectives
+from k25trace.errors import CannotAnswer, UsageError
+from k25trace.examined import examine
+from k25trace.gaps import find_gaps
 from k25trace.levels import levels
 from k25trace.pages.marks import marks
 from k25trace.pages.why import why
@@ -22,6 +27,7 @@ from k25trace.palette import PARTS
 from k25trace.results import ALL_GPUS, Analysis
 from k25trace.scene import GAPS, HOST, ON_GPU, STEPS, STREAM, WAITS, Scene, scene
 from k25trace.selection import Bounds
+from k25trace.steps import find_steps
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -103,10 +109,38 @@ def test_ranges_captured_in_a_graph_are_projected_for_every_replay():
     assert shown.items.filter(pl.col("kind") == STREAM).height == analysis.gpus["kernel_count"].sum()
 
 
+@pytest.mark.parametrize("bounds", [None, Bounds(60_000_000, 190_000_000)])
+def test_answers_that_share_an_attribution_are_those_asked_for_one_by_one(bounds):
+    report = GOLDEN / "h200x2_vllm_graph.sqlite"
+    attribution = Attribution(open_trace(report))
+    answers = why([attribution], rules(), bounds=bounds)
+    steps = find_steps(report, window=bounds, rules=rules())
+    collectives = match_collectives(report, window=bounds, rules=rules())
+    gaps = find_gaps(report, window=bounds, rules=rules())
+    for found, alone, frames in (
+        (answers.steps, steps, ("steps", "categories", "summary", "outside")),
+        (answers.collectives, collectives, ("collectives", "ranks", "sites", "unmatched")),
+        (answers.gaps, gaps, ("gaps", "summary", "gpus")),
+    ):
+        for name in frames:
+            assert getattr(found, name).equals(getattr(alone, name)), name
+        assert found.warnings == alone.warnings
+    shared, own = scene([attribution], rules(), bounds=bounds), scene([open_trace(report)], rules(), bounds=bounds)
+    numbered = ("who", "process")  # processes count from 0 in the order in which the tables were read
+    assert shared.items.drop(numbered).equals(own.items.drop(numbered))
+    assert shared.bars.equals(own.bars)
+
+
+def test_a_report_examined_before_is_still_refused_twice():
+    [examined] = examine(GOLDEN / "h200x2_decode_graph.sqlite")
+    with pytest.raises(UsageError, match="given twice"):
+        find_gaps([examined, examined])
+
+
 def test_steps_waits_and_gaps_are_those_of_their_verbs():
     report = GOLDEN / "h200x2_decode_graph.sqlite"
     trace = open_trace(report)
-    answers = why([trace], rules())
+    answers = why([Attribution(trace)], rules())
     drawn, missing = marks(answers)
     assert missing == []
     shown = scene([trace], rules(), marks=drawn)
