@@ -13,17 +13,14 @@ from pathlib import Path
 import polars as pl
 
 from k25trace.nsystables import (
-    CONTEXT_TABLE,
-    DEVICE_TABLE,
-    DIAGNOSTICS_TABLE,
     GPU_TABLE,
     GRAPH_TRACE_TABLE,
     KERNEL_TABLE,
-    SEVERITY_TABLE,
 )
 from k25trace.ordering import Order
-from k25trace.quoting import plain_words, shortened
 from k25trace.trace import nvtx, tables
+from k25trace.trace.devices import context_slots, device_map
+from k25trace.trace.diagnostics import diagnostics
 from k25trace.trace.gpus import Basis, Gpu, Slot, identify
 from k25trace.trace.interning import ID, integers
 from k25trace.trace.source import CHUNK_ROWS, Col, Source, decode, read
@@ -34,11 +31,6 @@ from k25trace.warnings import ReportWarning, warn
 
 NEWEST_SCHEMA = (3, 28)
 """The newest export schema (major, minor) whose tables this package was checked against."""
-
-_LOST = re.compile(
-    r"\bdropp?ed\b|\blost\b|\bmissing\b|\bdiscarded\b|\boverflow|\bnot all\b|\bincomplete\b", re.IGNORECASE
-)
-_QUOTED_CHARACTERS = 300
 
 _NOTHING_LEFT_OUT = pl.DataFrame(schema={"process": ID, "correlation": pl.Int64})
 
@@ -339,22 +331,7 @@ class Trace:
         schema = tuple(int(x) for x in re.findall(r"\d+", self.facts.get("EXPORT_SCHEMA_VERSION", ""))[:2])
         if schema > NEWEST_SCHEMA:
             found.append(warn("schema-newer", 1, f"export schema {'.'.join(map(str, schema))}"))
-        return found + self._diagnostics
-
-    @cached_property
-    def _diagnostics(self) -> list[ReportWarning]:
-        labels = read(self.source, SEVERITY_TABLE, [Col("id"), Col("name", "text")])
-        severity = {1: "info", 2: "warning", 3: "error"} | {i: decode(n).lower() for i, n in labels.drop_nulls().rows()}
-        events = read(self.source, DIAGNOSTICS_TABLE, [Col("severity"), Col("text", "text")])
-        texts = [(severity.get(level, "warning"), decode(text or b"")) for level, text in events.iter_rows()]
-        serious = [text for level, text in texts if "info" not in level]
-        lost = [text for text in serious if _LOST.search(text)]
-        other = [text for text in serious if not _LOST.search(text)]
-        return [
-            warn(code, len(found), f"nsys says: {_quoted(found)}")
-            for code, found in (("dropped-events", lost), ("diagnostics", other))
-            if found
-        ]
+        return found + diagnostics(self.source)
 
     # ---- loading
 
@@ -422,33 +399,11 @@ class Trace:
         pairs = pl.concat([f.select("process", "device") for f in frames]).unique().rows()
         processes = self._ids.processes.values
         slots = [Slot(None if p is None else processes[int(p)], 0 if d is None else int(d)) for p, d in pairs]
-        slots += self._silent_slots({slot.process for slot in slots})
+        # Processes that launched graphs and left no operation: their contexts alone tell the device.
+        launching = (processes[p] for p in integers(self.graph_calls["process"].drop_nulls().unique()))
+        slots += context_slots(self.source, set(launching) - {slot.process for slot in slots})
         pids = {s.process: "?" if s.process is None else str(tables.os_pid(s.process)) for s in slots}
-        return identify(slots, self._device_map({s.process for s in slots}), pids, self.report)
-
-    def _silent_slots(self, known: set[int | None]) -> list[Slot]:
-        """Slots of processes that launched graphs and left no operation: their contexts alone tell the device."""
-        silent = [self._ids.processes.values[p] for p in integers(self.graph_calls["process"].drop_nulls().unique())]
-        contexts = read(self.source, CONTEXT_TABLE, [Col("processId"), Col("deviceId")])
-        devices: dict[int, int] = dict(contexts.drop_nulls().unique().sort("deviceId", descending=True).iter_rows())
-        pids = {p: tables.os_pid(p) for p in silent if p not in known}
-        return [Slot(p, devices[pid]) for p, pid in pids.items() if pid in devices]
-
-    def _device_map(self, processes: set[int | None]) -> dict[Slot, int]:
-        columns = [Col("pid"), Col("cudaId"), Col("gpuId"), Col("uuid", "text")]
-        rows = read(self.source, DEVICE_TABLE, columns)
-        gpus = read(self.source, GPU_TABLE, [Col("id"), Col("uuid", "text")])
-        by_uuid = {uuid: id_ for id_, uuid in gpus.drop_nulls().iter_rows() if uuid}
-        by_pid = {tables.os_pid(p): p for p in processes if p is not None}
-        found: dict[Slot, int] = {}
-        for pid, ordinal, gpu, uuid in rows.iter_rows():
-            process = (
-                tables.process_of(pid) if pid is not None and pid > tables.LOW_24_BITS else by_pid.get(int(pid or 0))
-            )
-            index = by_uuid.get(uuid) if gpu is None else gpu
-            if process is not None and ordinal is not None and index is not None:
-                found[Slot(process, ordinal)] = index
-        return found
+        return identify(slots, device_map(self.source, {s.process for s in slots}), pids, self.report)
 
     def _with_gpu(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Replace ``device`` by ``gpu``."""
@@ -463,8 +418,3 @@ class Trace:
             slots, on=["process", "device"], how="left", nulls_equal=True, maintain_order="left"
         )
         return joined.select("process", "gpu", *rest)
-
-
-def _quoted(texts: list[str]) -> str:
-    distinct = dict.fromkeys(plain_words(text, _QUOTED_CHARACTERS) for text in texts)
-    return shortened(" | ".join(distinct), _QUOTED_CHARACTERS)
