@@ -1,7 +1,8 @@
 """What a Perfetto trace of a report holds: tracks, slices on them, flows from launch to kernel, counters.
 
 Tracks are processes with their threads (NVTX ranges by domain, CUDA calls that launched something), and GPUs with their
-streams (kernels and copies) and counters. Every slice is an interval of the report; nothing is cut or merged.
+streams (kernels and copies) and counters. Every slice is an interval of the report; nothing is cut or merged. Only a
+range that was never closed has no end of its own: it ends with the last instant of the report, and says so.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ _SLICE: dict[str, pl.DataType | type[pl.DataType]] = {
     "bytes": pl.Int64(),
     "starts_flow": pl.Int64(),
     "ends_flow": pl.Int64(),
+    "closed": pl.Boolean(),
 }
 
 
@@ -65,7 +67,8 @@ class Slice:
     ends_flow: int | None = None
 
 
-_Row = tuple[int, int, int, int, int, int | None, int | None, int | None, int | None, int | None, int | None]
+_Number = int | None
+_Row = tuple[int, int, int, int, int, _Number, _Number, _Number, _Number, _Number, _Number, bool | None]
 Step = tuple[int, Slice | None]
 """An instant at which a slice begins, or (None) the one begun last and not yet ended ends."""
 
@@ -80,7 +83,7 @@ class Events:
     rules
         Classification rules.
     bounds
-        Only kernels, copies and ranges that touch this window; whole, not cut. None: all.
+        Only kernels, copies and ranges that touch this window; whole, not cut, but counted inside it. None: all.
     """
 
     def __init__(self, trace: Trace, rules: RuleSet, bounds: Bounds | None = None) -> None:
@@ -96,7 +99,10 @@ class Events:
         self._counters: list[tuple[Track, pl.DataFrame]] = []
         self._gpu_tracks: dict[int, int] = {}
         self._threads: dict[tuple[int, int | None], int] = {}
-        self._slices = pl.concat([self._operations(window), self._ranges()])
+        # An end before its start is no time that a viewer could show.
+        self._slices = pl.concat([self._operations(window), self._ranges()]).filter(
+            pl.col("end_ns") >= pl.col("start_ns")
+        )
         self.origin_ns = min(0, *(x for x in (self._slices["start_ns"].min(), 0) if isinstance(x, int)))
         """What is taken from the report's clock: Perfetto knows no instant before 0."""
 
@@ -136,7 +142,7 @@ class Events:
         every = every.with_columns((pl.col("start_ns") - pl.col("launch_ns")).alias("latency_ns"))
         every = every.with_columns(self._numbered(every, ["gpu", "stream"], self._stream_track(every)))
         launches, flows = self._launches(every)
-        self._counters = self._count(kernels)
+        self._counters = self._count(window.chosen(self._attribution.kernels))
         return pl.concat([every.with_columns(flows).select(*_SLICE), launches])
 
     def _stream_track(self, every: pl.DataFrame) -> Callable[[int, int | None], int]:
@@ -179,20 +185,27 @@ class Events:
         return _filled(slices.with_columns(pl.lit(_LAUNCH, pl.UInt8).alias("category")), _SLICE), ends
 
     def _ranges(self) -> pl.DataFrame:
-        owning = self._trace.ranges.filter(pl.col("start_ns").is_not_null())
-        reach = self._slices_end()
-        touching = self._touching(owning.with_columns(pl.col("end_ns").clip(upper_bound=reach)))
+        ranges = self._trace.ranges.filter(pl.col("start_ns").is_not_null())
+        ends = pl.when("closed").then("end_ns").otherwise(self._last_instant(ranges)).alias("end_ns")
+        touching = self._touching(ranges.with_columns(ends))
         keys = ["process", "thread", "domain", "push_pop"]
 
         def track(process: int, thread: int, domain: int, push_pop: bool) -> int:
             name = f"NVTX {self._trace.names[domain]}" + ("" if push_pop else " (start/end)")
             return self._thread_track(name)(process, thread)
 
-        ranges = touching.with_columns(self._numbered(touching, keys, track), pl.lit(_NVTX, pl.UInt8).alias("category"))
-        return _filled(ranges, _SLICE)
+        found = touching.with_columns(self._numbered(touching, keys, track), pl.lit(_NVTX, pl.UInt8).alias("category"))
+        return _filled(found, _SLICE)
 
-    def _slices_end(self) -> int:
-        ends = [self._trace.survey["last_ns"].max(), self._trace.launches["end_ns"].max()]
+    def _last_instant(self, ranges: pl.DataFrame) -> int:
+        """Return the last instant that the report knows: no range can begin after it."""
+        ends = [
+            self._trace.survey["last_ns"].max(),
+            self._trace.launches["end_ns"].max(),
+            self._attribution.copies["end_ns"].max(),
+            ranges.filter("closed")["end_ns"].max(),
+            ranges["start_ns"].max(),
+        ]
         return max((end for end in ends if isinstance(end, int)), default=0)
 
     def _thread_track(self, name: str) -> Callable[[int, int | None], int]:
@@ -262,7 +275,7 @@ class Events:
 
     def _told(self, slices: pl.DataFrame) -> Iterator[tuple[int, int, Slice]]:
         rows = cast("list[_Row]", slices.rows())
-        for _, start, end, name, category, path, shape, latency, size, starts, ends in rows:
+        for _, start, end, name, category, path, shape, latency, size, starts, ends, closed in rows:
             arguments: dict[str, str | int] = {}
             owner = self._attribution.owner(path) if path is not None else None
             if owner:
@@ -273,6 +286,8 @@ class Events:
                 arguments["launch latency (ns)"] = latency
             if size is not None:
                 arguments["bytes"] = size
+            if closed is False:
+                arguments["closed"] = "false"
             yield (
                 start - self.origin_ns,
                 end - self.origin_ns,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k25trace.classify import load_rules
-from k25trace.errors import CannotAnswer
+from k25trace.empty import no_kernels, why_empty
 from k25trace.perfetto import chrome_json, protobuf
 from k25trace.perfetto.events import Events
 from k25trace.report.files import replacing
@@ -40,10 +40,7 @@ def make_perfetto(
     trace = open_trace(report)
     trace.load()
     if not trace.survey.height:
-        raise CannotAnswer(
-            f"{report}: no CUDA kernels in this report (no-kernels)",
-            "`k25trace doctor` says what the capture lacks",
-        )
+        raise no_kernels([trace], [why_empty(trace)])
     events = Events(trace, load_rules(rules), Bounds.parse(window) if window else None)
     for path, write in ((perfetto, protobuf.write), (chrome, chrome_json.write)):
         if path is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import sqlite3
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,71 @@ def test_instants_before_the_clock_began_are_shifted(tmp_path):
     assert sorted(s[1] for s in trace.slices) == [0, 10, 150, 160]
 
 
+REPORTS = sorted(GOLDEN.glob("h200*.sqlite"))
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
+def test_every_range_begins_and_ends_where_the_report_says(report, tmp_path):
+    trace = exported(report, tmp_path)
+    found = Counter((s[1], s[2]) for s in trace.slices if s[4] == "nvtx" and "closed" not in s[5])
+    still_open = Counter(s[1] for s in trace.slices if s[4] == "nvtx" and s[5].get("closed") == "false")
+    with contextlib.closing(sqlite3.connect(f"{report.as_uri()}?mode=ro", uri=True)) as database:
+        said = database.execute(
+            "SELECT start, end FROM NVTX_EVENTS WHERE eventType IN (59, 60) AND globalTid IS NOT NULL"
+        ).fetchall()
+    assert found == Counter((start, end) for start, end in said if end is not None)
+    assert still_open == Counter(start for start, end in said if end is None)
+
+
+def test_only_ranges_that_never_closed_end_with_the_report(tmp_path):
+    source = TraceBuilder()
+    source.push_pop("before", 0, 100)
+    source.push_pop("wide", 200, 50_000)
+    source.kernel(MARLIN, 1_000, 500, launch=250)
+    source.push_pop("after", 60_000, 70_000)
+    source.push_pop("never", 80_000, None)
+    source.start_end("across", 5, None)
+    source.push_pop("impossible", 90, 80, tid=4)
+    trace = exported(source.write(tmp_path / "in.sqlite"), tmp_path)
+    ranges = {s[3]: (s[1], s[2], s[5].get("closed")) for s in trace.slices if s[4] == "nvtx"}
+    assert ranges == {
+        "before": (0, 100, None),
+        "wide": (200, 50_000, None),
+        "after": (60_000, 70_000, None),
+        "never": (80_000, 80_000, "false"),
+        "across": (5, 80_000, "false"),
+    }
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
+def test_counters_of_a_window_are_those_of_attribute(report, tmp_path):
+    whole = attribute(report).windows
+    start, end = whole["start_ns"].min(), whole["end_ns"].max()
+    third = (end - start) // 3
+    # Begin and end inside kernels, where there are any at these instants.
+    window = f"{start + third + 1}:{end - third - 1}"
+    trace, analysis = exported(report, tmp_path, window=window), attribute(report, window=window)
+    for what, column in (("busy", "busy_ns"), ("exposed communication", "exposed_communication_ns")):
+        sums = Counter(dict.fromkeys(analysis.gpus["gpu"], 0))
+        for track, values in trace.counters.items():
+            gpu, name = trace.path(track)
+            if name == what:
+                sums[gpu.split()[1]] += sum(b[0] - a[0] for a, b in zip(values[::2], values[1::2], strict=True))
+        assert dict(sums) == dict(analysis.gpus.select("gpu", column).iter_rows())
+
+
+def test_counters_are_cut_at_the_window_and_slices_are_not(tmp_path):
+    source = TraceBuilder()
+    source.kernel(MARLIN, 100, 100, launch=10)
+    source.kernel(ALL_REDUCE, 150, 150, launch=20, stream=9)
+    trace = exported(source.write(tmp_path / "in.sqlite"), tmp_path, window="120:250")
+    assert {(s[1], s[2]) for s in trace.slices if s[4] in ALL_CATEGORIES} == {(100, 200), (150, 300)}
+    assert {trace.path(track)[1]: values for track, values in trace.counters.items()} == {
+        "busy": [(120, 1), (250, 0)],
+        "exposed communication": [(200, 1), (250, 0)],
+    }
+
+
 def test_a_window_takes_what_touches_it_whole(tmp_path):
     trace = exported(DECODE, tmp_path, window="60ms:61ms")
     kernels = [s for s in trace.slices if s[4] in ALL_CATEGORIES]
@@ -230,10 +297,27 @@ def test_command_writes_refuses_and_says_what_is_missing(run_in_process, tmp_pat
     assert run_in_process("export", DECODE, "--perfetto", DECODE, "--force").code == 2
     assert run_in_process("export", DECODE, "--perfetto", target, "-o", "x", "--force").code == 2
     assert run_in_process("export", DECODE, "--window", "1:2").code == 2
-    assert run_in_process("export", GOLDEN / "cpu_nvtx.sqlite", "--perfetto", tmp_path / "n").code == 3
-    assert not (tmp_path / "n").exists()
     monkeypatch.setitem(__import__("sys").modules, "perfetto.protos.perfetto.trace.perfetto_trace_pb2", None)
     done = run_in_process("export", DECODE, "--perfetto", tmp_path / "m")
     assert done.code == 1
     assert "pip install 'k25trace[perfetto]'" in done.stderr
     assert not (tmp_path / "m").exists()
+
+
+def empty_reports() -> dict[str, TraceBuilder]:
+    opaque, impossible, nothing = TraceBuilder(), TraceBuilder(), TraceBuilder()
+    opaque.graph_launch(100, 10)
+    opaque.memcpy(200, 5, launch=150)
+    impossible.kernel(MARLIN, 1_000, -900, launch=10)
+    nothing.push_pop("only", 0, 10)
+    return {"opaque": opaque, "impossible": impossible, "nothing": nothing}
+
+
+@pytest.mark.parametrize("kind", empty_reports())
+def test_a_report_without_kernels_is_refused_for_the_reason_that_attribute_gives(run_in_process, tmp_path, kind):
+    report = empty_reports()[kind].write(tmp_path / "in.sqlite")
+    wanted = run_in_process("attribute", report)
+    done = run_in_process("export", report, "--perfetto", tmp_path / "out")
+    assert (done.code, done.stdout, done.stderr) == (3, "", wanted.stderr)
+    assert wanted.code == 3
+    assert not (tmp_path / "out").exists()
