@@ -23,6 +23,7 @@ def prepare() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="k25trace")
+    sys.unraisablehook = _unraisable
 
 
 def give_up() -> None:
@@ -37,3 +38,13 @@ def _stand_in(error: UnicodeError) -> tuple[str, int]:
     text = error.object[error.start : error.end]
     shown = "".join(_STAND_INS.get(c) or c.encode("ascii", "backslashreplace").decode("ascii") for c in text)
     return shown, error.end
+
+
+def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Say what could not be raised, unless it is Ctrl-C.
+
+    polars raises the interrupt itself, and Python raises it once more at the next instruction of its own: that of a
+    reader that is being put away, where it can go nowhere. The first one ends the program.
+    """
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)

@@ -18,7 +18,7 @@ from k25trace.results import Analysis
 from k25trace.scene import Scene, scene
 from k25trace.selection import Bounds
 from k25trace.steps import find_steps
-from k25trace.trace import Trace, open_trace, open_traces
+from k25trace.trace import Trace, open_trace, open_traces, refuse_twice
 
 
 def asked(
@@ -126,6 +126,7 @@ def analyses(
     rules: Sequence[Path] = (),
 ) -> list[Named]:
     """Return the analysis of each report, each by itself (see `k25trace.attribute`), and the answers about it."""
+    refuse_twice(reports)
     ruleset = load_rules(rules)
     bounds = Bounds.parse(window) if window else None
     found: list[Named] = []

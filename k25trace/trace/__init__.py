@@ -1,6 +1,6 @@
 """Opening and reading one report; the differences between schemas live here alone."""
 
-from k25trace.trace.opening import open_trace, open_traces
+from k25trace.trace.opening import open_trace, open_traces, refuse_twice
 from k25trace.trace.report import Trace
 
-__all__ = ["Trace", "open_trace", "open_traces"]
+__all__ = ["Trace", "open_trace", "open_traces", "refuse_twice"]

@@ -62,17 +62,28 @@ def open_traces(reports: Trace | str | os.PathLike[str] | Sequence[Trace | str |
         There is none, one is given twice (all that is summed would be doubled), or two have one index.
     """
     given = [reports] if isinstance(reports, Trace | str | os.PathLike) else list(reports)
-    if not given:
-        raise UsageError("no report given")
-    seen: set[Path] = set()
-    for path in (Path(item.path if isinstance(item, Trace) else item) for item in given):
-        if path.resolve() in seen:
-            raise UsageError(f"{path}: given twice", "name each report once")
-        seen.add(path.resolve())
+    refuse_twice(given)
     traces = [item if isinstance(item, Trace) else open_trace(item, number) for number, item in enumerate(given)]
     if len({trace.report for trace in traces}) < len(traces):
         raise UsageError("two of the reports have one index", "open each with open_trace(path, report=N)")
     return traces
+
+
+def refuse_twice(reports: Sequence[Trace | str | os.PathLike[str]]) -> None:
+    """Raise unless there are reports and each is given once.
+
+    Raises
+    ------
+    UsageError
+        There is none, or one is given twice.
+    """
+    if not reports:
+        raise UsageError("no report given")
+    seen: set[Path] = set()
+    for path in (Path(item.path if isinstance(item, Trace) else item) for item in reports):
+        if path.resolve() in seen:
+            raise UsageError(f"{path}: given twice", "name each report once")
+        seen.add(path.resolve())
 
 
 def open_sqlite(path: str | os.PathLike[str]) -> SqliteSource:

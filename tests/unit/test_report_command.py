@@ -85,6 +85,7 @@ def test_several_reports_stand_side_by_side(run_in_process, tmp_path):
     ("arguments", "code", "says"),
     [
         ([str(DECODE)], 2, "-o report.html"),
+        ([str(DECODE), f"{GOLDEN}/../golden/{DECODE.name}", "-o", "r.html"], 2, "given twice"),
         (["no-such.sqlite", "-o", "r.html"], 1, "no such file"),
         ([str(DECODE), "-o", "r.html", "--range", "nothing*"], 3, "no NVTX range matches"),
         ([str(DECODE), "-o", "r.html", "--window", "x:"], 2, "no time"),

@@ -251,3 +251,21 @@ def test_an_output_beside_one_whose_name_is_no_text(trace, tmp_path, run_cli):
     assert run_cli("attribute", os.fsencode(trace).decode("utf-8", "surrogateescape"), "--save", str(target)).code == 0
     with closing(sqlite_utils.Database(target)) as database:
         assert [row["file"] for row in database["reports"].rows] == [f"{trace.parent}/caf\\xe9.sqlite"]
+
+
+@pytest.mark.parametrize(("raised", "told"), [("KeyboardInterrupt", False), ("ValueError", True)])
+def test_an_interrupt_while_a_reader_is_put_away_says_nothing_of_it(raised, told):
+    program = f"""
+from k25trace.cli import streams
+streams.prepare()
+def reader():
+    try:
+        yield 1
+    finally:
+        raise {raised}
+given = reader()
+next(given)
+del given
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ("Exception ignored" in done.stderr) is told
