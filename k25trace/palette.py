@@ -117,6 +117,12 @@ def contrast(one: str, other: str) -> float:
     return (higher + 0.05) / (lower + 0.05)
 
 
+def mixed(one: str, other: str, share: float) -> str:
+    """Return the colour that lies ``share`` of the way from one to another, each channel by itself."""
+    channels = ((int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in channels)
+
+
 def ink(colour: str) -> str:
     """Return black or white: that in which text stands out more on a colour, by 4.5:1 at least."""
     return max("#000000", "#ffffff", key=lambda text: contrast(text, colour))

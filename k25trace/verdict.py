@@ -5,9 +5,12 @@ from collections.abc import Iterator
 import polars as pl
 
 from k25trace.accounting import IDLE, MEMCPY, MEMSET, OPAQUE, OUTSIDE
+from k25trace.collectives import Collectives
+from k25trace.pairing import COLLECTIVE
 from k25trace.results import ALL_GPUS, Analysis
 from k25trace.taxonomy import UNCLASSIFIED
-from k25trace.units import format_ns, format_share
+from k25trace.units import counted, format_ns, format_share
+from k25trace.waiting import INCONCLUSIVE
 
 WORTH_SAYING = 0.02
 """Parts of the window, or of kernel time, that are smaller are not spoken of."""
@@ -16,14 +19,22 @@ UNEVEN = 2.0
 """How many times the communication of one GPU is that of another where one of them seems to wait."""
 
 _MOST_ROWS = 3
+_NO_CATEGORY = frozenset({IDLE, OPAQUE, OUTSIDE, MEMCPY, MEMSET})
 
 
-def verdict(analysis: Analysis) -> list[str]:
+def verdict(analysis: Analysis, collectives: Collectives | None = None) -> list[str]:
     """Return what the figures say, the most important first.
 
     Nothing here is a critical path: that a row takes time does not mean that the step would be shorter without it.
+
+    Parameters
+    ----------
+    collectives
+        How long each GPU waits, and for which; None, or inconclusive: guessed from the communication of each GPU.
     """
-    return [*_worth(analysis), *_where(analysis), *_idle(analysis), *_communication(analysis), *_waiting(analysis)]
+    waits = None if collectives is None else _waits(analysis, collectives)
+    found = [*_worth(analysis), *_where(analysis), *_idle(analysis), *_communication(analysis)]
+    return found + (list(_waiting(analysis)) if waits is None else waits)
 
 
 def _worth(analysis: Analysis) -> Iterator[str]:
@@ -37,10 +48,11 @@ def _worth(analysis: Analysis) -> Iterator[str]:
 
 def _where(analysis: Analysis) -> Iterator[str]:
     total = int(analysis.gpus["window_ns"].sum())
-    rest = (IDLE, OPAQUE, OUTSIDE, MEMCPY, MEMSET)
-    rows = wall_rows(analysis).filter(~pl.col("row").is_in(rest)).head(_MOST_ROWS)
-    shares = [(row, ns / total) for row, ns in rows.select("row", "wall_ns").iter_rows() if total]
-    named = [f"{row} {format_share(share)}" for row, share in shares if share >= WORTH_SAYING]
+    # Down to the third category: what is larger than that is said before it, idle time above all.
+    shares = [(str(row), ns / total) for row, ns in wall_rows(analysis).iter_rows() if total]
+    worth = [(row, share) for row, share in shares if share >= WORTH_SAYING]
+    places = [place for place, (row, _) in enumerate(worth) if row not in _NO_CATEGORY][:_MOST_ROWS]
+    named = [f"{row} {format_share(share)}" for row, share in worth[: places[-1] + 1 if places else 0]]
     if named:
         yield f"Of the window, most goes to {_joined(named)}."
     opaque = int(wall_rows(analysis).filter(pl.col("row") == OPAQUE)["wall_ns"].sum())
@@ -74,6 +86,37 @@ def _communication(analysis: Analysis) -> Iterator[str]:
         f"Communication runs for {format_ns(whole)} over all GPUs, and{bound} {format_share(exposed / whole)} of that"
         f" ({format_ns(exposed)}) is exposed: no other kernel runs then."
     )
+
+
+def _waits(analysis: Analysis, collectives: Collectives) -> list[str] | None:
+    """Say who waits in collectives, how long, and for whom; None: the timestamps are too coarse to tell."""
+    over_all = collectives.sites.filter((pl.col("family") == ALL_GPUS) & pl.col("path").is_null())
+    if over_all.height == 0 or over_all["verdict"][0] == INCONCLUSIVE:
+        return None
+    late = collectives.collectives.select(*COLLECTIVE, "late_gpu")
+    waits = (
+        collectives.ranks.join(late, on=COLLECTIVE, nulls_equal=True)
+        .group_by("gpu", "late_gpu")
+        .agg(pl.col("wait_ns").sum())
+        .sort("wait_ns", "gpu", "late_gpu", descending=[True, False, False])
+    )
+    windows = dict(analysis.gpus.select("gpu", "window_ns").iter_rows())
+    by_gpu = waits.group_by("gpu", maintain_order=True).agg(
+        pl.col("wait_ns").sum().alias("all_ns"), pl.col("late_gpu", "wait_ns").first()
+    )
+    said: list[str] = []
+    for gpu, every, late_gpu, most in by_gpu.sort("all_ns", descending=True, maintain_order=True).iter_rows():
+        if every and every >= WORTH_SAYING * windows[gpu]:
+            part = "" if most == every else f", {format_ns(most)} of it"
+            said.append(f"GPU {gpu} waits {format_ns(every)}{part} for GPU {late_gpu}")
+    if not said:
+        return []
+    wait, transfer = int(collectives.ranks["wait_ns"].sum()), int(collectives.ranks["transfer_ns"].sum())
+    more = f"; and {counted(len(said) - _MOST_ROWS, 'further GPU')}" if len(said) > _MOST_ROWS else ""
+    return [
+        f"Kernels of collectives wait in {format_ns(wait)} of the {format_ns(wait + transfer)} that they take:"
+        f" {'; '.join(said[:_MOST_ROWS])}{more}."
+    ]
 
 
 def _waiting(analysis: Analysis) -> Iterator[str]:

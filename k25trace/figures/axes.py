@@ -5,12 +5,18 @@ from typing import cast
 
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 
-from k25trace.palette import LIGHT, Theme
+from k25trace.palette import LIGHT, Theme, ink
 from k25trace.report.text import printable
-from k25trace.units import time_scale
+from k25trace.units import format_ns, time_scale
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 _TICKS = 6
+
+BAR_PX = 32
+AXIS_PX = 34
+_LEGEND_ROW_PX = 22
+_LEGEND_ENTRIES = 3
+"""Entries of a legend that stand side by side, at least: more where there is room."""
 
 
 def plain(text: str, limit: int | None = None) -> str:
@@ -60,20 +66,54 @@ def time_ticks(start_ns: int, end_ns: int, count: int = _TICKS) -> tuple[list[in
     return places, [f"{place / scale:,.{digits}f} {unit}" for place in places]
 
 
-def stacked(longest_ns: int) -> Spec:
-    """Return the layout of stacked bars of time, one a GPU, with the legend below."""
+def stacked(longest_ns: int, entries: int) -> Spec:
+    """Return the layout of stacked bars of time, one a GPU, with a legend of so many entries at the lower edge."""
     ticks, texts = time_ticks(0, longest_ns, 4)
     return {
         "barmode": "stack",
         "xaxis": {"tickvals": ticks, "ticktext": texts, "range": [0, longest_ns or 1], "fixedrange": True},
         "yaxis": {"autorange": "reversed", "fixedrange": True, "ticks": "", "showgrid": False},
         "bargap": 0.25,
+        # What does not fit its bar in letters that can be read is not written: colour, legend and table say it.
+        "uniformtext": {"minsize": 10, "mode": "hide"},
+        "margin": {"l": 8, "r": 10, "t": 8, "b": AXIS_PX + legend_px(entries)},
         "legend": {
             "orientation": "h",
-            "yanchor": "top",
-            "y": -0.25,
+            "yref": "container",
+            "yanchor": "bottom",
+            "y": 0,
             "x": 0,
             "traceorder": "normal",
+            "maxheight": legend_px(entries) + 10,  # Plotly would let half a figure's height scroll
             "font": {"size": 11},
         },
     }
+
+
+def legend_px(entries: int) -> int:
+    """Return the height of a legend below a figure."""
+    return _LEGEND_ROW_PX * -(-entries // _LEGEND_ENTRIES)
+
+
+def segment(name: str, lengths_ns: Sequence[int], gpus: Sequence[str], colour: str, theme: Theme) -> Spec:
+    """Return the segments of one name in stacked bars, one a GPU: named in the bar where the name fits."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": list(lengths_ns),
+        "y": [f"GPU {gpu}" for gpu in gpus],
+        "marker": {"color": colour, "line": {"width": 1, "color": theme.background}},
+        "text": [name if ns else "" for ns in lengths_ns],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "insidetextfont": {"color": ink(colour), "size": 11},
+        "hovertext": [f"GPU {gpu}<br>{name}: {format_ns(ns)}" for gpu, ns in zip(gpus, lengths_ns, strict=True)],
+        "hoverinfo": "text",
+    }
+
+
+def bars_px(gpus: int, entries: int) -> int:
+    """Return the height of stacked bars, one a GPU, with their axis and legend."""
+    return BAR_PX * gpus + AXIS_PX + legend_px(entries) + 8

@@ -6,12 +6,15 @@ import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 
 from k25trace.accounting import IDLE, WALL_ROWS
-from k25trace.figures.axes import Spec, figure, stacked, time_ticks
-from k25trace.palette import LIGHT, Theme, colour, ink
+from k25trace.figures.axes import Spec, bars_px, figure, segment, stacked, time_ticks
+from k25trace.palette import LIGHT, Theme, colour, ink, mixed
 from k25trace.units import format_count, format_ns, format_share
 
 ROW_PX = 26
 _FRAME_PX = 70
+_FEW = 16
+"""Columns of a heat map up to which cells have room for their figures."""
+
 _SHARES = (
     ("kernel_share", "of kernel time", ""),
     ("busy_share", "of the window, while it runs", "/"),
@@ -75,24 +78,9 @@ def by_gpu(wall: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
     for row in WALL_ROWS:
         mine = dict(wall.filter((pl.col("row") == row) & (pl.col("wall_ns") > 0)).select("gpu", "wall_ns").iter_rows())
         if mine:
-            lengths = [mine.get(gpu, 0) for gpu in gpus]
-            traces.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": row,
-                    "x": lengths,
-                    "y": [f"GPU {gpu}" for gpu in gpus],
-                    "marker": {"color": colour(row), "line": {"width": 1, "color": theme.background}},
-                    "hovertext": [
-                        f"GPU {gpu}<br>{row}: {format_ns(ns)}" for gpu, ns in zip(gpus, lengths, strict=True)
-                    ],
-                    "hoverinfo": "text",
-                }
-            )
+            traces.append(segment(row, [mine.get(gpu, 0) for gpu in gpus], gpus, colour(row), theme))
     longest = int(wall.group_by("gpu").agg(pl.col("wall_ns").sum())["wall_ns"].max() or 0)  # pyright: ignore[reportArgumentType]
-    height = _FRAME_PX + (ROW_PX + 6) * len(gpus) + 22 * (1 + len(traces) // 4)
-    return figure(traces, stacked(longest), height=height, theme=theme)
+    return figure(traces, stacked(longest, len(traces)), height=bars_px(len(gpus), len(traces)), theme=theme)
 
 
 def shares(categories: pl.DataFrame, window_ns: int, *, theme: Theme = LIGHT) -> go.Figure:
@@ -158,22 +146,37 @@ def heatmap(categories: pl.DataFrame, *, by: str = "gpu", theme: Theme = LIGHT) 
     )
     known = {(key, category): ns for key, category, ns in categories.select(by, "category", "kernel_ns").iter_rows()}
     values = [[known.get((key, name), 0) for key in keys] for name in names]
-    few = len(keys) <= 16
+    most = max([1, *(ns for row in values for ns in row)])
+    across = [f"GPU {key}" if by == "gpu" else str(key) for key in keys]
     cell: Spec = {
         "type": "heatmap",
-        "x": [f"GPU {key}" if by == "gpu" else str(key) for key in keys],
+        "x": across,
         "y": names,
         "z": values,
+        "zmin": 0,
+        "zmax": most,
         "text": [[format_ns(ns) for ns in row] for row in values],
         "hovertemplate": "%{y}<br>%{x}<br>%{text}<extra></extra>",
         "colorscale": [[0, theme.panel], [1, theme.accent]],
         "showscale": False,
         "xgap": 1,
         "ygap": 1,
-        **({"texttemplate": "%{text}"} if few else {}),
+    }
+    # Of its own, because each cell needs an ink that stands out on its shade.
+    places = [(x, y, ns) for y, row in zip(names, values, strict=True) for x, ns in zip(across, row, strict=True)]
+    written: Spec = {
+        "type": "scatter",
+        "mode": "text",
+        "x": [x for x, _, _ in places],
+        "y": [y for _, y, _ in places],
+        "text": [format_ns(ns) for _, _, ns in places],
+        "textfont": {"size": 11, "color": [ink(mixed(theme.panel, theme.accent, ns / most)) for _, _, ns in places]},
+        "hoverinfo": "skip",
+        "showlegend": False,
     }
     layout: Spec = {
         "xaxis": {"type": "category", "side": "top", "fixedrange": True, "ticks": ""},
         "yaxis": {"autorange": "reversed", "fixedrange": True, "ticks": "", "showgrid": False},
     }
-    return figure([cell], layout, height=_FRAME_PX + 22 * len(names), theme=theme)
+    traces = [cell, written] if len(keys) <= _FEW else [cell]
+    return figure(traces, layout, height=_FRAME_PX + 22 * len(names), theme=theme)

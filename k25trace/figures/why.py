@@ -3,15 +3,12 @@
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 
-from k25trace.figures.axes import Spec, figure, stacked
-from k25trace.figures.wall import ROW_PX, heatmap
+from k25trace.figures.axes import bars_px, figure, segment, stacked
+from k25trace.figures.wall import heatmap
 from k25trace.palette import CAUSE_COLOURS, LIGHT, TRANSFER, WAIT, Theme
-from k25trace.units import format_ns
 
 MOST_STEPS = 300
 """Steps of one heat map; the first ones are shown of more."""
-
-_FRAME_PX = 80
 
 
 def steps(categories: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
@@ -65,19 +62,10 @@ def _stacked(long: pl.DataFrame, colours: dict[str, str], theme: Theme) -> go.Fi
     """Return one stacked bar a GPU of gpu, what, ns."""
     gpus: list[str] = long["gpu"].unique(maintain_order=True).to_list()
     known: dict[tuple[str, str], int] = {(gpu, what): ns for gpu, what, ns in long.iter_rows()}
-    traces: list[Spec] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": what,
-            "x": [known.get((gpu, what), 0) for gpu in gpus],
-            "y": [f"GPU {gpu}" for gpu in gpus],
-            "marker": {"color": colour, "line": {"width": 1, "color": theme.background}},
-            "hovertext": [f"GPU {gpu}<br>{what}: {format_ns(known.get((gpu, what), 0))}" for gpu in gpus],
-            "hoverinfo": "text",
-        }
+    traces = [
+        segment(what, [known.get((gpu, what), 0) for gpu in gpus], gpus, colour, theme)
         for what, colour in colours.items()
         if any((gpu, what) in known for gpu in gpus)
     ]
     longest = max([0, *(sum(known.get((gpu, what), 0) for what in colours) for gpu in gpus)])
-    return figure(traces, stacked(longest), height=_FRAME_PX + (ROW_PX + 6) * len(gpus) + 30, theme=theme)
+    return figure(traces, stacked(longest, len(traces)), height=bars_px(len(gpus), len(traces)), theme=theme)

@@ -15,7 +15,7 @@ from k25trace.pages.why import NOT_ASKED, Why
 from k25trace.report import collectives as collectives_report
 from k25trace.report import gaps as gaps_report
 from k25trace.report import steps as steps_report
-from k25trace.report.cells import COLUMNS, Column
+from k25trace.report.cells import COLUMNS, NOTHING, Column
 from k25trace.report.sections import Section
 from k25trace.report.text import printable
 from k25trace.results import ALL_GPUS, Analysis, share
@@ -27,8 +27,10 @@ TOP_KERNELS = 15
 TOP_PATHS = 12
 TOP_ROWS = 12
 
-_RULE = Column("Rule", lambda value: printable(str(value), 60), right=False)
+_GPU = "GPU"
+_RULE = Column("Rule", lambda value: NOTHING if value is None else printable(str(value), 60), right=False)
 _NAME = Column("Name", lambda value: printable(str(value), 160), right=False)
+_BUSY_SHARE = Column("Busy share", COLUMNS["wall_share"].text)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Chapter:
         What the figures are, and are not.
     more
         Further tables.
+    drawn
+        What the rows of the table stand for that holds the very numbers of the figure (see `k25trace.pages.drawn`);
+        empty where ``table`` holds them.
     missing
         Why there is neither figure nor table; empty where there is.
     """
@@ -55,6 +60,7 @@ class Chapter:
     note: str = ""
     more: tuple[Section, ...] = ()
     missing: str = ""
+    drawn: str = ""
 
 
 def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
@@ -73,7 +79,11 @@ def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
             "Categories, by three denominators",
             lambda: shares(overall, window_ns),
             _section(
-                overall, ("category", "kernel_count", "kernel_ns", "kernel_share", "busy_ns", "wall_ns", "wall_share")
+                _with_busy_share(overall, window_ns),
+                (
+                    *("category", "kernel_count", "kernel_ns", "kernel_share"),
+                    *("busy_ns", "busy_share", "wall_ns", "wall_share"),
+                ),
             ),
             "Plain bar: of the kernel time, which counts twice where kernels overlap. Striped: of the window, while any"
             " kernel of the category runs (busy). Crossed: of the window, by the wall partition; of comm.* that is what"
@@ -96,8 +106,9 @@ def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
                 ),
             ),
             "Kernels of collectives run while they wait: where one GPU communicates much longer, it most likely waits.",
+            drawn=_GPU,
         ),
-        Chapter("Kernel time by category and GPU", lambda: heatmap(per_gpu), None, ""),
+        Chapter("Kernel time by category and GPU", lambda: heatmap(per_gpu), drawn=_GPU),
         _steps(answers.steps),
         _collectives(answers.collectives),
         _gaps(answers.gaps),
@@ -123,7 +134,7 @@ def _steps(found: Steps | str) -> Chapter:
     note = f"Kernel time of each step over all GPUs. Steps: {_said(found.reports)}."
     if count > MOST_STEPS:
         note += f" The first {MOST_STEPS} of {count} are drawn."
-    return Chapter(title, lambda: steps_figure(found.categories), first, note, tuple(rest))
+    return Chapter(title, lambda: steps_figure(found.categories), first, note, tuple(rest), drawn="Step")
 
 
 def _collectives(found: Collectives | str) -> Chapter:
@@ -137,7 +148,7 @@ def _collectives(found: Collectives | str) -> Chapter:
         f" {format_ns(wait)} in all, and transfer for {format_ns(transfer)}. A kernel waits from its own start to the"
         " last one's."
     )
-    return Chapter(title, lambda: waits(found.ranks), first, note, tuple(rest))
+    return Chapter(title, lambda: waits(found.ranks), first, note, tuple(rest), drawn=_GPU)
 
 
 def _gaps(found: Gaps | str) -> Chapter:
@@ -146,7 +157,7 @@ def _gaps(found: Gaps | str) -> Chapter:
         return Chapter(title, missing=found if isinstance(found, str) else "the GPUs are never idle")
     first, *rest = gaps_report.answer(found, top=TOP_ROWS).sections
     note = "Idle time of each GPU by the cause of its gaps; the causes sum to it."
-    return Chapter(title, lambda: causes(found.summary), first, note, tuple(rest))
+    return Chapter(title, lambda: causes(found.summary), first, note, tuple(rest), drawn=_GPU)
 
 
 def _said(reports: pl.DataFrame) -> str:
@@ -191,7 +202,7 @@ def comparison(analyses: Sequence[tuple[str, Analysis]]) -> Chapter:
 
 
 def _section(frame: pl.DataFrame, names: Sequence[str]) -> Section:
-    own = {"rule": _RULE, "name": _NAME}
+    own = {"rule": _RULE, "name": _NAME, "busy_share": _BUSY_SHARE}
     columns = [own.get(name) or COLUMNS[name] for name in names]
     rows = [[c.text(v) for c, v in zip(columns, row, strict=True)] for row in frame.select(names).iter_rows()]
     return Section("", columns, rows)
@@ -200,6 +211,11 @@ def _section(frame: pl.DataFrame, names: Sequence[str]) -> Section:
 def _with_share(rows: pl.DataFrame, window_ns: int) -> pl.DataFrame:
     whole = pl.lit(window_ns, pl.Int64).alias("whole")
     return rows.with_columns(whole).with_columns(share("wall_ns", "whole").alias("wall_share"))
+
+
+def _with_busy_share(categories: pl.DataFrame, window_ns: int) -> pl.DataFrame:
+    whole = pl.lit(window_ns, pl.Int64).alias("whole")
+    return categories.with_columns(whole).with_columns(share("busy_ns", "whole").alias("busy_share"))
 
 
 def _shared(frame: pl.DataFrame, analysis: Analysis) -> pl.DataFrame:

@@ -10,13 +10,36 @@
       const traces = structuredClone(figure.data);
       for (const trace of traces) {
         if (trace.type === "heatmap") trace.colorscale = [[0, colours.panel], [1, colours.accent]];
+        if (trace.mode === "text") trace.textfont.color = inks(traces[0], colours);
         if (trace.marker?.pattern) trace.marker.pattern.fgcolor = colours.background;
         if (trace.marker?.line?.color) trace.marker.line.color = colours.background;
       }
       layout.width = at.clientWidth;
       if (at.clientWidth < 500) layout.font = { ...layout.font, size: 10 };
       await Plotly.react(at, traces, layout, config);
+      await writeWhatFits(at, traces);
     }
+  }
+  // The ink of each cell of a heat map: that which stands out more on its shade (as k25trace.palette.ink).
+  function inks(heat, colours) {
+    const channels = (c) => [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16));
+    const [low, high] = [channels(colours.panel), channels(colours.accent)];
+    const luminance = (c) => {
+      const [r, g, b] = c.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    return heat.z.flat().map((ns) => {
+      const shade = low.map((from, i) => from + ((high[i] - from) * ns) / heat.zmax);
+      return (luminance(shade) + 0.05) ** 2 > 0.05 * 1.05 ? "#000000" : "#ffffff";
+    });
+  }
+  // Figures in cells that are too narrow for them would lie over each other: the table has them.
+  async function writeWhatFits(at, traces) {
+    const place = traces.findIndex((trace) => trace.mode === "text");
+    if (place < 0) return;
+    const widest = Math.max(...[...at.querySelectorAll(".textpoint text")].map((t) => t.getBBox().width));
+    const cell = at._fullLayout.xaxis._length / traces[0].x.length;
+    if (widest + 4 > cell) await Plotly.restyle(at, { visible: false }, [place]);
   }
   await draw(K25.colours());
   K25.onTheme(draw);

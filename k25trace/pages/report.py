@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from k25trace.pages import parts
+from k25trace.pages import drawn, parts
 from k25trace.pages.chapters import Chapter, chapters, comparison
 from k25trace.pages.shell import as_json, page, text
 from k25trace.pages.why import NOT_ASKED, Why
@@ -52,26 +52,34 @@ def html(analyses: Sequence[Named], request: Request) -> str:
 
 def _one(number: int, named: Named, request: Request, figures: dict[str, dict[str, object]]) -> str:
     analysis = named.analysis
-    sentences = "".join(f"<li>{text(sentence)}</li>" for sentence in verdict(analysis))
+    sentences = "".join(f"<li>{text(sentence)}</li>" for sentence in _said(named))
     found = chapters(analysis, named.answers)
     body = "".join(_chapter(str(number), place, chapter, figures) for place, chapter in enumerate(found))
     return f"{parts.warnings(analysis)}<ul class=verdict>{sentences}</ul>{parts.about(analysis, request)}{body}"
+
+
+def _said(named: Named) -> list[str]:
+    found = named.answers.collectives
+    return verdict(named.analysis, None if isinstance(found, str) else found)
 
 
 def _chapter(group: str, place: int, chapter: Chapter, figures: dict[str, dict[str, object]]) -> str:
     found = [f"<h2>{text(chapter.title)}</h2>"]
     if chapter.missing:
         found.append(f"<p class=muted>This report does not tell: {text(chapter.missing)}.</p>")
+    tables = [] if chapter.table is None else [chapter.table, *chapter.more]
     if chapter.figure is not None:
         key = f"figure-{group}-{place}"
-        figures[key] = as_json(chapter.figure())
+        figures[key] = drawing = as_json(chapter.figure())
         label = text(f"{chapter.title}; the figures are in the table below")
-        found.append(f'<div class=figure id={key} role=img aria-label="{label}"></div>')
+        found.append(f'<div class=figure id={key} role=img aria-label="{label}"></div>{drawn.key(drawing)}')
+        if chapter.drawn:
+            tables.insert(0, drawn.table(drawing, f"{chapter.title}, as drawn", chapter.drawn))
     if chapter.note:
         found.append(f"<p class=muted>{text(chapter.note)}</p>")
-    if chapter.table is not None:
-        shown = "".join(parts.section_table(table) for table in (chapter.table, *chapter.more))
-        label = "Tables" if chapter.more else "Table"
+    if tables:
+        shown = "".join(map(parts.section_table, tables))
+        label = "Tables" if len(tables) > 1 else "Table"
         folded = f"<details><summary>{label}</summary>{shown}</details>"
         found.append(shown if chapter.figure is None else folded)
     return "".join(found)
@@ -83,7 +91,7 @@ def write_markdown(analyses: Sequence[Named], request: Request, out: TextIO) -> 
         markdown.render([], [], [_titled(comparison([(named.name, named.analysis) for named in analyses]))], out)
     for number, named in enumerate(analyses):
         out.write(f"{chr(10) if number or len(analyses) > 1 else ''}## {markdown.plain(named.name)}\n\n")
-        out.writelines(f"- {markdown.plain(sentence)}\n" for sentence in verdict(named.analysis))
+        out.writelines(f"- {markdown.plain(sentence)}\n" for sentence in _said(named))
         every = chapters(named.analysis, named.answers)
         found = [section for chapter in every for section in (_titled(chapter), *chapter.more)]
         head = facts(named.analysis, request)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tracekit import CAST, MARLIN, TraceBuilder, unknown
+from tracekit import ALL_REDUCE, CAST, MARLIN, TraceBuilder, unknown
 
 from k25trace.pages.make import analyses, asked
 from k25trace.pages.report import html
+from k25trace.palette import contrast
 
 pytestmark = pytest.mark.browser
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -19,8 +23,13 @@ HOSTILE = "</script><img src=x onerror='document.title=1'><b>&lt;"
 
 def written(folder: Path, *reports: Path) -> Path:
     page = folder / "report.html"
-    page.write_text(html(analyses(reports), asked()), encoding="utf-8")
+    page.write_text(made(*reports), encoding="utf-8")
     return page
+
+
+@cache
+def made(*reports: Path) -> str:
+    return html(analyses(reports), asked())
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (400, "dark")])
@@ -130,7 +139,91 @@ def test_warnings_come_first_and_missing_sections_say_so(tmp_path: Path, show: A
 
 def test_the_waiting_rank_is_named(tmp_path: Path, show: Any) -> None:
     shown = show(written(tmp_path, GOLDEN / "h200x2_vllm_graph.sqlite"))
-    assert "GPU 0:1 most likely waits for GPU 0:0" in shown.page.inner_text(".verdict")
+    assert "GPU 0:1 waits 41.8 ms for GPU 0:0" in shown.page.inner_text(".verdict")
+
+
+def many_gpus(path: Path) -> Path:
+    trace = TraceBuilder()
+    for gpu in range(64):
+        for number in range(6):
+            name = (MARLIN, CAST, ALL_REDUCE)[number % 3]
+            trace.kernel(name, 1_000 + number * 1_000 + gpu, 900, launch=10 + number, device=gpu, pid=1_000 + gpu)
+    return trace.write(path)
+
+
+@pytest.mark.parametrize(("width", "reports"), [(400, 1), (1440, 1), (1440, 2)])
+@pytest.mark.parametrize("name", ["vllm_graph", "many"])
+def test_the_key_of_colours_is_whole_and_close(tmp_path: Path, show: Any, width: int, reports: int, name: str) -> None:
+    one = many_gpus(tmp_path / "many.sqlite") if name == "many" else GOLDEN / f"h200x2_{name}.sqlite"
+    page = show(written(tmp_path, one, *[GOLDEN / "h200x2_decode_graph.sqlite"][: reports - 1]), width=width).page
+    assert page.locator(".figure svg .legend").count() == 0
+    keys = page.evaluate(
+        """() => [...document.querySelectorAll('.key')].map(key => {
+             const figure = key.previousElementSibling;
+             const bars = figure.querySelector('.nsewdrag').getBoundingClientRect();
+             const rows = [...key.children].map(e => e.getBoundingClientRect());
+             return {names: [...key.children].map(e => e.textContent.trim()),
+                     drawn: figure.data.map(t => t.name),
+                     cut: rows.some(r => r.right > figure.getBoundingClientRect().right || r.height > 60),
+                     scrolls: key.scrollWidth > key.clientWidth,
+                     below: rows[0].top - bars.bottom}; })"""
+    )
+    assert len(keys) >= 2 * reports
+    for key in keys:
+        assert key["names"] == key["drawn"]
+        assert not key["cut"]
+        assert not key["scrolls"]
+        assert 0 < key["below"] < 60
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [("vllm_graph", 1440, "light"), ("vllm_graph", 400, "dark"), ("decode_graph", 1440, "dark")],
+)
+def test_every_text_in_a_figure_stands_out_on_what_lies_behind_it(
+    tmp_path: Path, show: Any, name: str, width: int, scheme: str
+) -> None:
+    page = show(written(tmp_path, GOLDEN / f"h200x2_{name}.sqlite"), width=width, scheme=scheme).page
+    texts = page.evaluate(
+        """() => [...document.querySelectorAll('.figure svg text')]
+             .filter(t => t.textContent.trim() && getComputedStyle(t).display !== 'none')
+             .map(t => ({text: t.textContent, ink: getComputedStyle(t).fill, box: t.getBoundingClientRect().toJSON()}))
+             .filter(t => t.box.width && t.box.height)"""
+    )
+    page.add_style_tag(content=".figure svg text { visibility: hidden !important; }")
+    picture = base64.b64encode(page.screenshot(full_page=True)).decode()
+    # The most frequent colour behind each text.
+    behind = page.evaluate(
+        """async ([picture, texts]) => {
+             const image = new Image();
+             image.src = "data:image/png;base64," + picture;
+             await image.decode();
+             const canvas = new OffscreenCanvas(image.width, image.height);
+             const draw = canvas.getContext("2d", { willReadFrequently: true });
+             draw.drawImage(image, 0, 0);
+             return texts.map(({box}) => {
+               const [width, height] = [Math.max(1, box.width - 2), Math.max(1, box.height - 4)];
+               const pixels = draw.getImageData(box.x + 1, box.y + 2, width, height).data;
+               const seen = {};
+               for (let i = 0; i < pixels.length; i += 4) {
+                 const colour = `rgb(${pixels[i]}, ${pixels[i + 1]}, ${pixels[i + 2]})`;
+                 seen[colour] = (seen[colour] || 0) + 1;
+               }
+               return Object.entries(seen).sort((a, b) => b[1] - a[1])[0][0];
+             }); }""",
+        [picture, texts],
+    )
+
+    def hexed(colour: str) -> str:
+        return "#" + "".join(f"{int(c):02x}" for c in re.findall(r"\d+", colour)[:3])
+
+    assert len(texts) > 60
+    faint = [
+        (text["text"], text["ink"], colour)
+        for text, colour in zip(texts, behind, strict=True)
+        if contrast(hexed(text["ink"]), hexed(colour)) < 4.5
+    ]
+    assert faint == []
 
 
 def test_names_are_text(tmp_path: Path, show: Any) -> None:

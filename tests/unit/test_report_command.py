@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from pathlib import Path
 
 import pytest
-from tracekit import ALL_REDUCE, CAST, MARLIN, TraceBuilder, unknown
+from tracekit import ADD, ALL_REDUCE, CAST, MARLIN, RMS_NORM, TraceBuilder, unknown
 
-from k25trace import attribute
+from k25trace import attribute, match_collectives
+from k25trace.units import format_ns, format_share
 from k25trace.verdict import verdict
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -24,9 +28,58 @@ def test_verdict_of_a_gpu_that_is_half_idle(tmp_path):
     trace.kernel(CAST, 300, 200, launch=1)
     trace.kernel(CAST, 999, 1, launch=2)
     assert said(trace, tmp_path) == [
-        "Of the window, most goes to gemm.marlin 30.0 % and cast 20.1 %.",
+        "Of the window, most goes to idle 49.9 %, gemm.marlin 30.0 % and cast 20.1 %.",
         "GPU 0:0 is idle in 49.9 % of the window: no kernel and no copy runs.",
     ]
+
+
+def test_verdict_speaks_of_what_is_no_category_before_what_it_outweighs(tmp_path):
+    trace = TraceBuilder()
+    for place, (name, length) in enumerate(((MARLIN, 300), (CAST, 100), (RMS_NORM, 90), (ADD, 80))):
+        trace.kernel(name, place * 1_000, length, launch=0)
+    trace.memcpy(400, 95, launch=1)
+    trace.memcpy(500, 300, launch=2)
+    assert said(trace, tmp_path)[0] == (
+        "Of the window, most goes to idle 68.7 %, memcpy 12.8 %, gemm.marlin 9.7 %, cast 3.2 % and norm 2.9 %."
+    )
+
+
+def waiting(trace: TraceBuilder, gpu: int, number: int, arrives: int, ends: int) -> None:
+    trace.kernel(ALL_REDUCE, number * 10_000 + arrives, ends - arrives, device=gpu, pid=1_000 + gpu, launch=number + 1)
+
+
+def test_verdict_says_who_waits_for_whom_where_collectives_tell(tmp_path):
+    trace = TraceBuilder()
+    # GPU 1 comes last three times and GPU 2 once, by hand: GPU 0 waits 3 x 900 + 500, GPU 2 3 x 800, GPU 1 400.
+    arrivals = [(0, 900, 100)] * 3 + [(0, 100, 500)]
+    for number, each in enumerate(arrivals):
+        for gpu, arrives in enumerate(each):
+            waiting(trace, gpu, number, arrives, 1_000)
+    report = trace.write(tmp_path / "in.sqlite")
+    assert verdict(attribute(report), match_collectives(report))[-1] == (
+        "Kernels of collectives wait in 6.00 µs of the 8.40 µs that they take: GPU 0:0 waits 3.20 µs, 2.70 µs of it for"
+        " GPU 0:1; GPU 0:2 waits 2.40 µs for GPU 0:1."
+    )
+
+
+def test_verdict_trusts_collectives_that_hardly_wait(tmp_path):
+    """One GPU runs more collectives than the other, which are not matched: that is no waiting."""
+    trace = TraceBuilder()
+    for number in range(3):
+        for gpu in (0, 1):
+            waiting(trace, gpu, number, 0, 100)
+    trace.kernel(ALL_REDUCE, 40_000, 5_000, device=1, pid=1_001, launch=9, stream=9)
+    report = trace.write(tmp_path / "in.sqlite")
+    assert "most likely waits" in verdict(attribute(report))[-1]
+    assert not [s for s in verdict(attribute(report), match_collectives(report)) if "wait" in s]
+
+
+def test_the_report_of_two_gpus_that_wait_for_each_other_says_so(run_in_process):
+    done = run_in_process("report", DECODE, "--format", "md")
+    assert (
+        "- Kernels of collectives wait in 79.4 ms of the 82.6 ms that they take: GPU 0:1 waits 52.3 ms for GPU 0:0;"
+        " GPU 0:0 waits 27.1 ms for GPU 0:1.\n"
+    ) in done.stdout
 
 
 def test_verdict_of_one_gpu_that_waits_for_another(tmp_path):
@@ -72,6 +125,49 @@ def test_markdown_goes_to_the_terminal_and_holds_the_tables(run_in_process):
     assert "| comm.allreduce | 240 |" in done.stdout
     for title in ("Steps and categories", "Collectives", "Causes of gaps"):
         assert f"### {title}" in lines
+
+
+def test_a_kernel_that_no_rule_classified_has_no_rule(run_in_process, tmp_path):
+    trace = TraceBuilder()
+    trace.kernel(unknown("mystery"), 0, 100, launch=0)
+    done = run_in_process("report", trace.write(tmp_path / "in.sqlite"), "--format", "md")
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| mystery")]
+    assert row.split(" | ")[1:3] == ["unclassified", "\N{EN DASH}"]
+
+
+@pytest.mark.parametrize("name", ["h200x2_decode_graph", "h200x2_vllm_graph", "h200x1_toy_graph"])
+def test_the_table_below_a_figure_holds_the_very_numbers_drawn(run_in_process, tmp_path, name):
+    page = tmp_path / "r.html"
+    assert run_in_process("report", GOLDEN / f"{name}.sqlite", "-o", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    figures = json.loads(re.search(r'id="k25-data">(.*?)</script>', text)[1])["figures"]
+    assert len(figures) >= 4
+    for chapter in text.split("<h2>")[1:]:
+        drawn = re.search(r"id=(figure-\S+) role=img aria-label=.*the figures are in the table below", chapter)
+        if drawn is None:
+            assert "class=figure" not in chapter
+            continue
+        rows = {
+            cells[0]: cells[1:]
+            for row in re.findall(r"<tr>(.*?)</tr>", chapter)
+            if (
+                cells := [
+                    html.unescape(re.sub("<.*?>", "", cell)).strip() for cell in re.findall(r"<t[dh].*?</t[dh]>", row)
+                ]
+            )
+        }
+        first, *others = figures.pop(drawn[1])["data"]
+        if first["type"] == "heatmap":
+            for place, key in enumerate(first["x"]):
+                assert rows[key] == [format_ns(row[place]) for row in first["z"]]
+        elif others and "base" not in first and "pattern" not in first["marker"]:
+            for place, gpu in enumerate(first["y"]):
+                assert rows[gpu] == [format_ns(bar["x"][place]) for bar in (first, *others)]
+        else:  # one bar a row: all that is drawn of it stands in its row
+            for bar in (first, *others):
+                told = format_share if others else format_ns
+                assert [(y, told(x)) for x, y in zip(bar["x"], bar["y"], strict=True) if told(x) not in rows[y]] == []
+    assert figures == {}
 
 
 def test_several_reports_stand_side_by_side(run_in_process, tmp_path):
