@@ -1,5 +1,7 @@
 """Why time goes where it goes: steps by category, collectives split into wait and transfer, idle time by cause."""
 
+import re
+
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 
@@ -36,7 +38,7 @@ def waits(ranks: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
     ranks
         gpu, wait_ns, transfer_ns (`k25trace.collectives.Collectives.ranks`).
     """
-    summed = ranks.group_by("gpu").agg(pl.col("wait_ns", "transfer_ns").sum()).sort("gpu")
+    summed = ranks.group_by("gpu").agg(pl.col("wait_ns", "transfer_ns").sum())
     long = pl.concat(
         [summed.select("gpu", pl.lit(what).alias("what"), pl.col(column).alias("ns")) for what, column in _SIDES]
     )
@@ -58,9 +60,14 @@ def causes(summary: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
     return _stacked(long, {k: c for k, c in CAUSE_COLOURS.items() if k not in {WAIT, TRANSFER}}, theme)
 
 
+def _natural(key: str) -> list[int | str]:
+    """Return what sorts GPU 0:10 after GPU 0:9."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", key)]
+
+
 def _stacked(long: pl.DataFrame, colours: dict[str, str], theme: Theme) -> go.Figure:
     """Return one stacked bar a GPU of gpu, what, ns."""
-    gpus: list[str] = long["gpu"].unique(maintain_order=True).to_list()
+    gpus: list[str] = sorted(long["gpu"].unique().to_list(), key=_natural)
     known: dict[tuple[str, str], int] = {(gpu, what): ns for gpu, what, ns in long.iter_rows()}
     traces = [
         segment(what, [known.get((gpu, what), 0) for gpu in gpus], gpus, colour, theme)

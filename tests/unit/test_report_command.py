@@ -7,10 +7,12 @@ import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 from tracekit import ADD, ALL_REDUCE, CAST, MARLIN, RMS_NORM, TraceBuilder, unknown
 
 from k25trace import attribute, match_collectives
+from k25trace.figures import why
 from k25trace.units import format_ns, format_share
 from k25trace.verdict import verdict
 
@@ -168,6 +170,14 @@ def test_the_table_below_a_figure_holds_the_very_numbers_drawn(run_in_process, t
                 told = format_share if others else format_ns
                 assert [(y, told(x)) for x, y in zip(bar["x"], bar["y"], strict=True) if told(x) not in rows[y]] == []
     assert figures == {}
+
+
+def test_gpus_stand_in_the_order_of_their_numbers():
+    keys = [f"{report}:{gpu}" for report in (0, 1) for gpu in range(12)]
+    ranks = pl.DataFrame({"gpu": sorted(keys), "wait_ns": [1] * 24, "transfer_ns": [2] * 24})
+    assert list(why.waits(ranks).data[0].y) == [f"GPU {key}" for key in keys]
+    summary = pl.DataFrame({"gpu": sorted(keys), "cause": ["sync"] * 24, "gap_ns": [1] * 24})
+    assert list(why.causes(summary).data[0].y) == [f"GPU {key}" for key in keys]
 
 
 def test_several_reports_stand_side_by_side(run_in_process, tmp_path):
