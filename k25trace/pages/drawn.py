@@ -24,13 +24,16 @@ def table(figure: Figure, title: str, rows: str) -> Section:
     rows
         What a row stands for: a bar, or a column of the heat map.
     """
-    first = _traces(figure)[0]
+    traces = _traces(figure)
+    if not traces:  # kernels that last no time
+        return Section(title, [text_column(rows)], [])
+    first = traces[0]
     if first["type"] == "heatmap":
         names, keys = _texts(first["y"]), _texts(first["x"])
         values = cast("Sequence[Sequence[int]]", first["z"])
     else:
-        names, keys = [str(trace["name"]) for trace in _traces(figure)], _texts(first["y"])
-        values = [cast("Sequence[int]", trace["x"]) for trace in _traces(figure)]
+        names, keys = [str(trace["name"]) for trace in traces], _texts(first["y"])
+        values = [cast("Sequence[int]", trace["x"]) for trace in traces]
     columns = [text_column(rows), *map(time_column, names)]
     cells = [
         [column.text(value) for column, value in zip(columns, (key, *of_key), strict=True)]
