@@ -5,7 +5,7 @@ twice.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -102,8 +102,12 @@ def analysed(
     range_glob: str | None = None,
     ranges: bool = True,
     template: Template | None = None,
+    gpus: Collection[str] | None = None,
 ) -> Analysis:
-    """Return `attribute` of reports whose kernels are attributed, or will be at the first question."""
+    """Return `attribute` of reports whose kernels are attributed, or will be at the first question.
+
+    ``gpus`` are the keys of those that the figures are about; None: all.
+    """
     traces = [each.trace for each in every]
     attributions = [each for each in every if each.trace.survey.height]
     empty = {trace.report: why_empty(trace) for trace in traces if not trace.survey.height}
@@ -113,7 +117,7 @@ def analysed(
     for part in parts:
         if part.window.selector == "window" and part.sums.names.height == 0:
             refuse_opaque(part.trace, part.window, part.replays)
-    found = combine(parts, traces, ranges=ranges)
+    found = combine(parts, traces, ranges=ranges, chosen=gpus)
     if empty:
         each = [f"no kernels in {trace.path}: {empty[trace.report]}" for trace in traces if trace.report in empty]
         found.warnings.append(warn("no-kernels", len(empty), "; ".join(each)))

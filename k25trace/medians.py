@@ -47,6 +47,14 @@ class Medians:
         together._counts = pl.concat([each._counts for each in several])
         return together
 
+    def of(self, wanted: pl.Expr) -> "Medians":
+        """Return the values of the groups that an expression on ``group`` names; closing this closes theirs."""
+        chosen = Medians()
+        chosen._held, chosen._files, chosen._folder = self._held, self._files, self._folder
+        group = (pl.col("cell") // _BUCKETS).alias("group")
+        chosen._counts = self._counts.filter(self._counts.select(group).select(wanted.alias("wanted"))["wanted"])
+        return chosen
+
     def by(self, merged: pl.Expr) -> pl.DataFrame:
         """Return the medians of merged groups.
 

@@ -1,6 +1,6 @@
 """The results of an analysis as frames, put together from what each report adds up to."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -17,6 +17,7 @@ from k25trace.selection import Window
 from k25trace.tally import LANE_BITS, Classes, Sums, unpacked
 from k25trace.taxonomy import ALL_CATEGORIES, UNCLASSIFIED
 from k25trace.trace import Trace
+from k25trace.trace.gpus import Gpu
 from k25trace.trace.interning import ID
 from k25trace.trace.report import Process
 from k25trace.units import counted
@@ -98,10 +99,18 @@ class Part:
     classes: Classes
     warnings: list[ReportWarning]
     templates: pl.DataFrame | None = None
+    gpus: Sequence[int] | None = None
+    """The GPUs that it is about; None: all of the report."""
+
+    def each_gpu(self) -> Iterator[tuple[int, Gpu]]:
+        """Yield the GPUs that it is about, with their numbers in the report."""
+        return ((n, gpu) for n, gpu in enumerate(self.trace.gpus) if self.gpus is None or n in self.gpus)
 
 
-def combine(parts: list[Part], traces: list[Trace], *, ranges: bool) -> Analysis:
+def combine(parts: list[Part], traces: list[Trace], *, ranges: bool, chosen: Collection[str] | None = None) -> Analysis:
     """Return the analysis of several reports from what each adds up to; ``traces`` also holds those without kernels.
+
+    ``chosen`` are the keys of the GPUs that it is about; None: all.
 
     Raises
     ------
@@ -109,6 +118,9 @@ def combine(parts: list[Part], traces: list[Trace], *, ranges: bool) -> Analysis
         Their times add up to more than nanoseconds in an Int64 can.
     """
     _refuse_overflow(parts)
+    said = [w for part in parts for w in _said_of(part, several=len(traces) > 1)]
+    if chosen is not None:
+        parts = [only for part in parts if (only := _only(part, chosen))]
     gpus = pl.concat([_gpu_rows(part) for part in parts])
     names = pl.concat([_named(part) for part in parts])
     categories = _categories(parts, gpus, names)
@@ -126,8 +138,28 @@ def combine(parts: list[Part], traces: list[Trace], *, ranges: bool) -> Analysis
         ranges=owned,
         inclusive=_inclusive(owned) if owned is not None else None,
         kernels=_kernel_rows(names),
-        warnings=[w for part in parts for w in _said_of(part, several=len(traces) > 1)] + _unclassified(names),
+        warnings=said + _unclassified(names),
         templates=together([part.templates for part in parts]),
+    )
+
+
+def _only(part: Part, chosen: Collection[str]) -> Part | None:
+    """Return what some GPUs contribute; None: none of them is of this report."""
+    wanted = [number for number, gpu in enumerate(part.trace.gpus) if gpu.key in chosen]
+    if not wanted:
+        part.sums.medians.close()
+        return None
+    is_wanted = pl.col("gpu").is_in(wanted)
+    return replace(
+        part,
+        gpus=wanted,
+        window=replace(part.window, pieces=part.window.pieces.filter(is_wanted)),
+        sums=replace(
+            part.sums,
+            names=part.sums.names.filter(is_wanted),
+            medians=part.sums.medians.of((pl.col("group") // (1 << LANE_BITS)).is_in(wanted)),
+        ),
+        ranges=None if part.ranges is None else part.ranges.filter(is_wanted),
     )
 
 
@@ -191,7 +223,7 @@ def _gpu_rows(part: Part) -> pl.DataFrame:
     visible = _overlapping(part.replays.visible.rename({"first_ns": "start_ns", "last_ns": "end_ns"}), part.window)
     opaque = _overlapping(part.replays.opaque, part.window)
     rows: list[dict[str, object]] = []
-    for number, gpu in enumerate(part.trace.gpus):
+    for number, gpu in part.each_gpu():
         account = part.sums.accounts.get(number, Account())
         count, ns = totals.get(number, (0, 0))
         rows.append(
@@ -234,10 +266,11 @@ def _overlapping(launches: pl.DataFrame, window: Window) -> dict[int, int]:
 
 def _process_rows(part: Part) -> pl.DataFrame:
     trace = part.trace
-    keys, processes = [gpu.key for gpu in trace.gpus], trace.processes
+    keys, processes = {number: gpu.key for number, gpu in part.each_gpu()}, trace.processes
     rows = [
         (keys[int(gpu)], known.pid, device, known.rank)
         for process, device, gpu in trace.slots.iter_rows()
+        if gpu in keys
         for known in (Process(None, None) if process is None else processes[int(process)],)
     ]
     schema = {"gpu": pl.String, "process": pl.Int64, "device": pl.Int64, "rank": pl.Int64}
@@ -285,7 +318,7 @@ def _categories(parts: list[Part], gpus: pl.DataFrame, names: pl.DataFrame) -> p
         [
             (gpu.key, category, account.category_ns(category), account.wall[accounting.WALL_ROWS[i]])
             for part in parts
-            for number, gpu in enumerate(part.trace.gpus)
+            for number, gpu in part.each_gpu()
             for account in (part.sums.accounts.get(number, Account()),)
             for i, category in enumerate(ALL_CATEGORIES)
         ],
@@ -355,7 +388,7 @@ def _wall_rows(part: Part) -> pl.DataFrame:
     """Return the rows that own time, and always ``idle``."""
     rows = [
         (gpu.key, row, account.wall[row], account.wall[row] / account.window_ns if account.window_ns else 0.0)
-        for number, gpu in enumerate(part.trace.gpus)
+        for number, gpu in part.each_gpu()
         for account in (part.sums.accounts.get(number, Account()),)
         for row in accounting.WALL_ROWS
         if account.wall[row] or row == accounting.IDLE

@@ -78,7 +78,7 @@ def shown(
     step
         Only the step with that number, from its first start to its last end over GPUs; None: all.
     gpus
-        Keys of the GPUs that are drawn; None: all.
+        Keys of the GPUs that are drawn, and that the figures are about; None: all.
 
     Raises
     ------
@@ -97,11 +97,11 @@ def shown(
     if step is not None:
         bounds = step_bounds(find_steps(traces, domains=domains, rules=ruleset), step)
     every = _attributions(traces, domains)
-    analysis = analysed(every, bounds, ruleset)
-    known = analysis.gpus["gpu"].to_list()
+    known = [gpu.key for each in every if each.trace.survey.height for gpu in each.trace.gpus]
     absent = sorted(set(gpus or []) - set(known))
-    if absent:
+    if absent and known:
         raise CannotAnswer(f"no GPU {', '.join(absent)} in these reports", f"GPUs: {', '.join(known)}")
+    analysis = analysed(every, bounds, ruleset, gpus=gpus or None)
     attributions = [each for each in every if each.trace.survey.height]
     answers = NOT_ASKED
     if int(analysis.gpus["kernel_count"].sum()) <= MOST_ASKED:
