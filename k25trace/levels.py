@@ -83,7 +83,9 @@ def merged(bars: pl.DataFrame, width_ns: int) -> pl.DataFrame:
         .sort("key")
     )
     drawn = _side_by_side(parts.with_columns(pl.col("key") // _PARTS))
-    return pl.concat([bars.filter(is_long), short.filter(stays), drawn]).sort("lane", "start_ns", "part")
+    return pl.concat([bars.filter(is_long), short.filter(stays), drawn]).sort(
+        "lane", "start_ns", "part", "end_ns", "item"
+    )
 
 
 _PARTS = 1 << 8
@@ -146,24 +148,6 @@ def within(found: Sequence[pl.DataFrame], most: int) -> list[pl.DataFrame]:
             break
         kept.insert(0, level)
     return kept
-
-
-def visible(level: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """Return the bars of a level that show in a view."""
-    return level.filter((pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns))
-
-
-def finest(found: Sequence[pl.DataFrame], start_ns: int, end_ns: int, most: int) -> tuple[int, pl.DataFrame]:
-    """Return the finest level (its number, and its visible bars) that has no more than ``most`` bars in a view.
-
-    Where every level has more, the coarsest.
-    """
-    bars = found[-1].clear()
-    for number, level in enumerate(found):
-        bars = visible(level, start_ns, end_ns)
-        if bars.height <= most or number == len(found) - 1:
-            return number, bars
-    return 0, bars
 
 
 class Pyramid:

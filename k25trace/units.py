@@ -65,6 +65,25 @@ def format_ns(ns: float) -> str:
     raise AssertionError
 
 
+def format_instant(ns: int, resolution_ns: int) -> str:
+    """Return an instant with as many digits as tell it from one that is ``resolution_ns`` away, and its unit.
+
+    Reckoned in integers: instants can be nanoseconds since 1970.
+
+    Examples
+    --------
+    >>> format_instant(73_512_344, 20), format_instant(73_512_344, 10_000_000), format_instant(-1_500, 1)
+    ('73.51234 ms', '74 ms', '-1.500 µs')
+    """
+    unit, scale = time_scale(ns)
+    most = len(str(scale)) - 1
+    digits = next((d for d in range(most) if scale <= resolution_ns * 10**d), most)
+    last = scale // 10**digits
+    whole, rest = divmod((abs(ns) + last // 2) // last, 10**digits)
+    sign = "-" if ns < 0 else ""
+    return f"{sign}{whole:,}" + (f".{rest:0{digits}d}" if digits else "") + f" {unit}"
+
+
 def format_share(share: float) -> str:
     """Return a share (0 to 1) as a percentage.
 

@@ -9,7 +9,7 @@ from k25trace.figures.axes import Spec, figure, plain, spec, time_ticks
 from k25trace.levels import NO_ITEM
 from k25trace.palette import COLOURS, LIGHT, PARTS, Theme
 from k25trace.scene import KIND_NAMES, ON_GPU, STREAM, Scene
-from k25trace.units import format_count, format_ns
+from k25trace.units import counted, format_count, format_ns
 
 ROW_PX = 18
 BAR_HALF = 0.35
@@ -42,8 +42,9 @@ def places(lanes: pl.DataFrame) -> list[float]:
 
 
 def lane_labels(lanes: pl.DataFrame) -> list[str]:
-    """Return what stands beside each lane."""
-    return [f"{gpu} {label}" if label else "" for gpu, label in lanes.select("gpu", "label").iter_rows()]
+    """Return what stands beside each lane; nothing beside one more of the same."""
+    columns = lanes.select("gpu", "label", "further").iter_rows()
+    return ["" if further else f"{gpu} {label}" for gpu, label, further in columns]
 
 
 def height_px(lanes: pl.DataFrame) -> int:
@@ -136,7 +137,7 @@ def _areas(
     y: list[float | None] = []
     texts: list[str | None] = []
     lane = None
-    for row in bars.sort("lane", "start_ns").iter_rows(named=True):
+    for row in bars.sort("lane", "start_ns", "end_ns", "item").iter_rows(named=True):
         if lane is not None and row["lane"] != lane:
             x, y, texts = [*x, None], [*y, None], [*texts, None]
         lane = row["lane"]
@@ -181,8 +182,8 @@ def describe(scene: Scene, bar: dict[str, int], item: dict[str, Any] | None) -> 
     if item["shape"]:
         lines.append(cast("str", scene.shapes[item["shape"]]))
     if item["kernel_count"] is not None:
-        what = "kernels" if item["kind"] == ON_GPU else "operations"
-        lines.append(f"{format_count(item['kernel_count'])} {what}, kernel time {format_ns(item['kernel_ns'])}")
+        what = "kernel" if item["kind"] == ON_GPU else "operation"
+        lines.append(f"{counted(item['kernel_count'], what)}, kernel time {format_ns(item['kernel_ns'])}")
     gpu = scene.lanes["gpu"][bar["lane"]]
     ranks = scene.ranks.get(gpu)
     lines.append(f"GPU {gpu}" + (f", rank {', '.join(map(str, ranks))}" if ranks else ""))

@@ -1,6 +1,7 @@
 """What steps, collectives and gaps add to a timeline: intervals with a text and a note (`scene.MARK_SCHEMA`)."""
 
 from collections.abc import Iterator
+from typing import cast
 
 import polars as pl
 
@@ -10,6 +11,7 @@ from k25trace.errors import CannotAnswer
 from k25trace.gaps import SHORT, Gaps
 from k25trace.pages.why import Why
 from k25trace.palette import PARTS, STEP, WAIT
+from k25trace.report.text import printable
 from k25trace.scene import GAPS, MARK_SCHEMA, STEPS, WAITS
 from k25trace.selection import Bounds
 from k25trace.steps import Steps
@@ -63,8 +65,8 @@ def _steps(found: Steps) -> pl.DataFrame:
 
 
 def _waits(found: Collectives) -> pl.DataFrame:
-    if found.reports.height > 1:  # their instants are in one clock, those of the drawing are not
-        return pl.DataFrame(schema=MARK_SCHEMA)
+    # Collectives of several reports are in one clock, which is not that of each.
+    shifts = {str(report): int(shift) for report, shift in found.reports.select("report", "shift_ns").iter_rows()}
     late = found.collectives.select("step", "family", "group", "ordinal", "late_gpu", "late_cause")
     keys = ["step", "family", "group", "ordinal"]
     ranks = found.ranks.filter(pl.col("wait_ns") > 0)
@@ -72,8 +74,9 @@ def _waits(found: Collectives) -> pl.DataFrame:
         "gpu", "start_ns", "wait_ns", "transfer_ns", "family", "late_gpu", "late_cause"
     )
     told = (
-        (gpu, start, start + wait, f"wait in {family}", _waited(late_gpu, cause, transfer))
+        (gpu, start - shift, start - shift + wait, f"wait in {family}", _waited(late_gpu, cause, transfer))
         for gpu, start, wait, transfer, family, late_gpu, cause in rows.iter_rows()
+        for shift in (shifts[gpu.partition(":")[0]],)
     )
     return _made(WAITS, WAIT, told)
 
@@ -85,15 +88,13 @@ def _waited(late_gpu: str | None, cause: str | None, transfer_ns: int) -> str:
 
 def _gaps(found: Gaps) -> pl.DataFrame:
     rows = found.gaps.filter(pl.col("cause") != SHORT).select("gpu", "start_ns", "end_ns", "cause", "before", "after")
+    neighbours = cast("list[str | None]", pl.concat([rows["before"], rows["after"]]).unique().to_list())
+    brief = {name: "nothing" if name is None else printable(name, _NOTE_CHARACTERS) for name in neighbours}
     told = (
-        (gpu, start, end, f"gap: {cause}", f"after {_brief(before)}, before {_brief(after)}")
+        (gpu, start, end, f"gap: {cause}", f"after {brief[before]}, before {brief[after]}")
         for gpu, start, end, cause, before, after in rows.iter_rows()
     )
     return _made(GAPS, IDLE, told)
-
-
-def _brief(name: str | None) -> str:
-    return "nothing" if name is None else name[:_NOTE_CHARACTERS]
 
 
 def _made(kind: int, part: str, told: Iterator[tuple[str, int, int, str, str]]) -> pl.DataFrame:

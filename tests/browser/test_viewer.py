@@ -15,7 +15,6 @@ import polars as pl
 import pytest
 
 from k25trace.errors import K25TraceError
-from k25trace.levels import visible
 from k25trace.pages.make import shown as read
 from k25trace.view.app import MOST_MARKS, Model, asked
 from k25trace.view.start import start
@@ -79,7 +78,8 @@ def test_every_view_is_the_finest_that_fits(model: Model) -> None:
             end = begin + max(20, whole >> power)
             number, bars = model.pyramid.view(begin, end, MOST_MARKS)
             assert bars.height <= MOST_MARKS
-            assert set(visible(levels[number], begin, end).rows()) <= set(bars.rows())
+            visible = levels[number].filter((pl.col("start_ns") < end) & (pl.col("end_ns") > begin))
+            assert set(visible.rows()) <= set(bars.rows())
             figure, said = model.view(begin, end)
             drawn = sum(len([x for x in trace["x"] if x is not None]) // 5 for trace in figure["data"])
             assert f": {drawn:,} bars" in said

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from k25trace.levels import NO_ITEM, Pyramid, finest, levels, merged, single_bars, visible, within
+from k25trace.levels import NO_ITEM, Pyramid, levels, merged, single_bars, within
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(-50, 3_000), st.integers(0, 400), st.integers(0, 3)), max_size=60
@@ -25,6 +25,10 @@ def bars(rows: list[tuple[int, int, int, int]]) -> pl.DataFrame:
         orient="row",
     )
     return single_bars(frame)
+
+
+def visible(level: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    return level.filter((pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns))
 
 
 def totals(frame: pl.DataFrame) -> dict[tuple[int, int], tuple[int, int]]:
@@ -100,15 +104,6 @@ def test_levels_get_coarser_and_single_bars_stay_single(rows, coarsest):
     for finer, coarser in itertools.pairwise(found):
         assert set(coarser["item"].to_list()) - {NO_ITEM} <= set(finer["item"].to_list())
         assert totals(coarser) == totals(finer)
-
-
-@given(INTERVALS, st.integers(-100, 3_500), st.integers(1, 2_000), st.integers(0, 30))
-def test_the_finest_level_that_fits_a_view(rows, start, length, most):
-    found = levels(bars(rows), 4)
-    number, shown = finest(found, start, start + length, most)
-    for finer in found[:number]:
-        assert visible(finer, start, start + length).height > most
-    assert shown.height <= most or number == len(found) - 1
 
 
 def test_within_keeps_the_coarsest_levels_that_fit_and_always_one():
