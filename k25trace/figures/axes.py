@@ -21,7 +21,8 @@ _LEGEND_ENTRIES = 3
 
 def plain(text: str, limit: int | None = None) -> str:
     """Return a name as Plotly shows it as it is: Plotly reads some HTML in texts."""
-    return printable(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escapes = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}  # between dollars it expects TeX
+    return "".join(escapes.get(c, c) for c in printable(text, limit))
 
 
 Spec = dict[str, object]

@@ -1,7 +1,7 @@
 "use strict";
 // The report: draws its figures, again when the theme or the width changes.
 (async () => {
-  const config = { displayModeBar: false, responsive: false, doubleClick: false };
+  const config = { displayModeBar: false, responsive: false, doubleClick: false, typesetMath: false };
   const figures = K25.data.figures;
   async function draw(colours) {
     for (const [id, figure] of Object.entries(figures)) {

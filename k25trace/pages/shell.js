@@ -35,17 +35,45 @@ const K25 = (() => {
   }
   const count = (n) => n.toLocaleString("en-US");
 
-  // Round instants on an axis of nanoseconds, all in one unit (as k25trace.figures.axes.time_ticks).
-  function ticks(start, end, most) {
+  const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
+
+  // Instants are distances from the origin, which alone can be more nanoseconds than a number tells apart.
+  const origin = BigInt(data.origin || 0);
+  const absolute = (at) => origin + BigInt(Math.round(at));
+  const size = (ns) => (ns < 0n ? -ns : ns);
+  const unitOf = (ns) => data.units.findLast(([, scale]) => size(ns) >= BigInt(scale)) || data.units[0];
+  function decimal(ns, scale, digits) {
+    const last = BigInt(scale) / 10n ** BigInt(digits);
+    const rounded = (size(ns) + last / 2n) / last;
+    const one = 10n ** BigInt(digits);
+    const rest = digits ? `.${String(rounded % one).padStart(digits, "0")}` : "";
+    return `${ns < 0n ? "-" : ""}${(rounded / one).toLocaleString("en-US")}${rest}`;
+  }
+
+  // As k25trace.units.format_instant.
+  function instant(at, resolution) {
+    const ns = absolute(at);
+    const [unit, scale] = unitOf(ns);
+    let digits = 0;
+    while (digits < String(scale).length - 1 && scale > resolution * 10 ** digits) digits++;
+    return `${decimal(ns, scale, digits)} ${unit}`;
+  }
+
+  // Round instants on an axis, all in one unit (as k25trace.figures.axes.time_ticks), no more than have room.
+  function ticks(start, end, width) {
+    const found = round(start, end, Math.max(2, Math.floor(width / 130)));
+    const widest = 7 * Math.max(0, ...found[1].map((text) => text.length)) + 16;
+    return widest <= 130 ? found : round(start, end, Math.max(1, Math.floor(width / widest)));
+  }
+  function round(start, end, most) {
     let step = 1;
     while ((end - start) / step > most) step = String(step)[0] === "2" ? (step * 5) / 2 : step * 2;
-    let [unit, scale] = data.units[0];
-    for (const [name, ns] of data.units) if (Math.max(Math.abs(start), Math.abs(end)) >= ns) [unit, scale] = [name, ns];
+    const [first, last, wide] = [absolute(Math.ceil(start)), absolute(Math.floor(end)), BigInt(step)];
+    const [unit, scale] = unitOf(size(first) > size(last) ? first : last);
     const digits = Math.max(0, String(scale).length - String(step).length);
     const places = [];
-    for (let at = Math.ceil(start / step) * step; at <= end; at += step) places.push(at);
-    const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
-    return [places, places.map((at) => `${(at / scale).toLocaleString("en-US", options)} ${unit}`)];
+    for (let at = (first / wide) * wide; at <= last; at += wide) if (at >= first) places.push(at);
+    return [places.map((at) => Number(at - origin)), places.map((at) => `${decimal(at, scale, digits)} ${unit}`)];
   }
 
   function element(tag, attributes = {}, ...children) {
@@ -86,5 +114,5 @@ const K25 = (() => {
     return layout;
   }
 
-  return { data, columns, time, count, ticks, element, colours, themed, onTheme: (f) => listeners.push(f), ready: () => (root.dataset.ready = "1") };
+  return { data, columns, time, count, counted, absolute, instant, ticks, element, colours, themed, onTheme: (f) => listeners.push(f), ready: () => (root.dataset.ready = "1") };
 })();

@@ -2,27 +2,18 @@
 // The timeline: which level of detail shows, what lies under the mouse, search, pin, keys. The figure itself, its
 // traces and axes, is the one that k25trace.figures.timeline made; here its bars are exchanged as the view changes.
 (async () => {
-  const { data, element, time, count } = K25;
+  const { data, element, time, count, counted } = K25;
   const columns = await K25.columns();
   window.k25columns = columns; // for whoever wants to read the figures back
   const chart = document.getElementById("chart");
   const by = (id) => document.getElementById(id);
-  const item = (name) => columns[`item.${name}`];
-  const levels = [];
-  for (let n = 0; n < data.level_count; n++) {
-    const of = (name) => columns[`level${n}.${name}`];
-    const level = { first: of("first"), start: of("start"), end: of("end"), ns: of("ns"), count: of("count"), part: of("part"), item: of("item") };
-    // No bar before this index of its lane reaches further than this: where a view begins is found by halving.
-    level.reach = new Float64Array(level.end.length);
-    for (let lane = 0; lane + 1 < level.first.length; lane++)
-      for (let i = level.first[lane], far = -Infinity; i < level.first[lane + 1]; i++) level.reach[i] = far = Math.max(far, level.end[i]);
-    levels.push(level);
-  }
+  const bars = K25.bars(columns);
+  const { levels, span } = bars;
+  const { cut, name, describe } = K25.told(bars);
   const lanes = data.lanes;
   const hidden = new Set();
-  let matching = null; // texts that the search finds
   let pinned = null; // {level, index, lane}
-  let view = [data.start, data.end];
+  let view = [0, data.end];
   let drawn = { level: 0, marks: 0 };
 
   const figure = data.figure;
@@ -30,42 +21,12 @@
   figure.data.forEach((trace, n) => traceOf.set(data.parts.indexOf(trace.name), n + 1));
   figure.data.unshift({ xaxis: "x2", yaxis: "y2", name: "found", mode: "none", fill: "toself", fillcolor: K25.colours().accent, line: { simplify: false }, hoverinfo: "skip", showlegend: false, x: [], y: [] });
 
-  function lowerBound(array, from, to, value) { // first index whose value is greater
-    while (from < to) {
-      const middle = (from + to) >> 1;
-      if (array[middle] > value) to = middle;
-      else from = middle + 1;
-    }
-    return from;
-  }
-  // Bars of a lane that show between two instants, as indices from … to (some in between may end before).
-  const span = (level, lane, start, end) => [
-    lowerBound(level.reach, level.first[lane], level.first[lane + 1], start),
-    lowerBound(level.start, level.first[lane], level.first[lane + 1], end),
-  ];
   // Where in the frame of the plot a lane lies, in pixels.
   const fromTop = (y) => {
     const { height, margin, yaxis2 } = figure.layout;
     return ((y - yaxis2.range[1]) / (yaxis2.range[0] - yaxis2.range[1])) * (height - margin.t - margin.b);
   };
   const plotWidth = () => Math.max(50, figure.layout.width - figure.layout.margin.l - figure.layout.margin.r);
-
-  function choose() {
-    const most = Math.min(data.most_marks, Math.round((plotWidth() * lanes.length) / 2));
-    for (let n = 0; n < levels.length; n++) {
-      let marks = 0;
-      for (let lane = 0; lane < lanes.length && marks <= most; lane++) {
-        const [from, to] = span(levels[n], lane, view[0], view[1]);
-        marks += Math.max(0, to - from);
-      }
-      if (marks <= most || n === levels.length - 1) return n;
-    }
-    return 0;
-  }
-
-  function isFound(level, i) {
-    return matching !== null && level.item[i] >= 0 && matching.has(item("text")[level.item[i]]);
-  }
 
   // Along the foot of the lane from bar to bar: an outline whose area is the bars, however many.
   function area(trace, start, end, y, half) {
@@ -74,7 +35,8 @@
   }
 
   function fill() {
-    const n = choose();
+    const most = Math.min(data.most_marks, Math.round((plotWidth() * lanes.length) / 2));
+    const n = bars.choose(...view, most);
     const level = levels[n];
     const pixel = (view[1] - view[0]) / plotWidth();
     const traces = figure.data;
@@ -92,23 +54,27 @@
           trace.y.push(null);
         }
       }
+      let written = -Infinity; // names do not stand upon one another, even where bars do
       for (let i = from; i < to; i++) {
         const part = level.part[i];
-        if (level.end[i] < view[0] || hidden.has(part)) continue;
+        if (level.end[i] < view[0] || (level.end[i] === view[0] && level.start[i] < view[0]) || hidden.has(part)) continue;
         const start = Math.max(level.start[i], view[0] - (view[1] - view[0]));
         let end = Math.min(level.end[i], view[1] + (view[1] - view[0]));
         const width = (end - start) / pixel;
         if (width < 1) end = start + pixel;
         else if (width > 4) end -= pixel; // neighbours stay two
         area(traces[traceOf.get(part)], start, end, y, data.bar_half);
-        if (isFound(level, i)) area(traces[0], start - 2 * pixel, end + 2 * pixel, y, 0.5);
+        if (found.isFound(level.item[i])) area(traces[0], start - 2 * pixel, end + 2 * pixel, y, 0.5);
         const visibleFrom = Math.max(start, view[0]);
         const visible = (Math.min(end, view[1]) - visibleFrom) / pixel;
         if (visible > 26 && level.item[i] >= 0) {
-          const name = short(data.texts[item("text")[level.item[i]]]);
           const room = Math.floor((visible - 6) / 6);
-          if (room >= Math.min(name.length, 7)) {
-            names.push([name.length > room ? name.slice(0, room - 1) + "…" : name, (visibleFrom - view[0]) / pixel + visible / 2, y, part]);
+          const text = name(level, i);
+          const fits = text.length > room ? text.slice(0, room - 1) + "…" : text;
+          const middle = (visibleFrom - view[0]) / pixel + visible / 2;
+          if (room >= Math.min(text.length, 7) && middle - 3 * fits.length > written) {
+            names.push([fits, middle, y, part]);
+            written = middle + 3 * fits.length;
           }
         }
         marks++;
@@ -118,16 +84,10 @@
     for (const trace of traces) trace.visible = trace.x.length > 0;
     write(names);
     drawn = { level: n, marks, merged };
-    const ticks = K25.ticks(view[0], view[1], Math.max(2, Math.floor(plotWidth() / 130)));
+    const ticks = K25.ticks(view[0], view[1], plotWidth());
     [figure.layout.xaxis2.tickvals, figure.layout.xaxis2.ticktext] = ticks;
     figure.layout.xaxis2.range = [...view];
     say();
-  }
-
-  // The last word of a C++ name before its arguments: what one would call the kernel.
-  function short(name) {
-    const bare = name.replace(/^void /, "").replace(/<.*$/s, "").replace(/\(.*$/s, "");
-    return bare.split("::").pop() || name;
   }
 
   // Names lie upon the bars in a drawing of their own: as a trace of texts they took Plotly longer than all bars.
@@ -145,9 +105,10 @@
   }
 
   function say() {
-    const clock = `${Math.floor(view[0])}:${Math.ceil(view[1])}`;
-    by("view").textContent = `${time(view[0])} to ${time(view[1])}, ${time(view[1] - view[0])} (--window ${clock})`;
-    const marks = `${count(drawn.marks)} bars`;
+    const clock = `${K25.absolute(Math.floor(view[0]))}:${K25.absolute(Math.ceil(view[1]))}`;
+    const width = view[1] - view[0];
+    by("view").textContent = `${K25.instant(view[0], width / 1000)} to ${K25.instant(view[1], width / 1000)}, ${time(width)} (--window ${clock})`;
+    const marks = counted(drawn.marks, "bar");
     let detail = drawn.merged ? `${marks}, ${count(drawn.merged)} of them several merged: zoom in` : `${marks}, each one kernel, copy or range`;
     if (drawn.merged && drawn.level === 0 && data.items_left_out) detail = `${marks}, ${count(drawn.merged)} of them several merged. This page holds no finer detail here: make one with --window ${clock}`;
     by("detail").textContent = detail;
@@ -156,61 +117,8 @@
     chart.dataset.merged = drawn.merged;
     chart.dataset.start = view[0];
     chart.dataset.end = view[1];
-    showBrush();
+    slider.show();
   }
-
-  // ---- the range slider: an overview that is drawn once, and the view upon it
-
-  const brush = by("brush");
-  const place = (t) => `${(100 * (t - data.start)) / (data.end - data.start)}%`;
-  function showBrush() {
-    by("from").style.left = by("middle").style.left = by("before").style.width = place(view[0]);
-    by("until").style.left = by("after").style.left = place(view[1]);
-    by("middle").style.right = by("after").style.right = 0;
-    by("middle").style.right = `calc(100% - ${place(view[1])})`;
-    for (const [id, at] of [["from", view[0]], ["until", view[1]]]) {
-      by(id).setAttribute("aria-valuemin", data.start);
-      by(id).setAttribute("aria-valuemax", data.end);
-      by(id).setAttribute("aria-valuenow", Math.round(at));
-      by(id).setAttribute("aria-valuetext", time(at));
-    }
-  }
-  async function drawOverview() {
-    // The same margins as the chart's, so that an instant is at the same place in both.
-    const { width, margin: { l, r } } = figure.layout;
-    const layout = K25.themed({ ...data.overview.layout, width, margin: { l, r, t: 0, b: 0 } }, K25.colours());
-    layout.plot_bgcolor = K25.colours().panel;
-    await Plotly.react(by("overview"), data.overview.data, layout, { staticPlot: true });
-    Object.assign(brush.style, { left: `${l}px`, right: `${r}px` });
-    brush.hidden = false;
-  }
-  let grip = null;
-  brush.addEventListener("pointerdown", (event) => {
-    const box = brush.getBoundingClientRect();
-    const at = data.start + ((event.clientX - box.left) / box.width) * (data.end - data.start);
-    grip = { what: event.target.id, at, view: [...view], scale: (data.end - data.start) / box.width, x: event.clientX };
-    brush.setPointerCapture(event.pointerId);
-    event.preventDefault();
-  });
-  brush.addEventListener("pointermove", (event) => {
-    if (!grip) return;
-    const by = (event.clientX - grip.x) * grip.scale;
-    if (grip.what === "from") go(Math.min(grip.view[0] + by, view[1] - 20), view[1]);
-    else if (grip.what === "until") go(view[0], Math.max(grip.view[1] + by, view[0] + 20));
-    else if (grip.what === "middle") go(grip.view[0] + by, grip.view[1] + by);
-    else if (Math.abs(by) > 3 * grip.scale) go(Math.min(grip.at, grip.at + by), Math.max(grip.at, grip.at + by));
-  });
-  brush.addEventListener("pointerup", () => (grip = null));
-  for (const [id, end] of [["from", 0], ["until", 1]])
-    by(id).addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -0.05, ArrowRight: 0.05, ArrowDown: -0.05, ArrowUp: 0.05 }[event.key];
-      if (step === undefined) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const moved = [...view];
-      moved[end] = Math.min(Math.max(view[end] + step * (view[1] - view[0]), data.start), data.end);
-      if (moved[1] - moved[0] > 20) go(...moved);
-    });
 
   let busy = false;
   let again = false;
@@ -220,23 +128,24 @@
       return;
     }
     busy = true;
-    do {
-      again = false;
-      const began = performance.now();
-      fill();
-      await Plotly.react(chart, figure.data, figure.layout, figure.config);
-      chart.dataset.drawMs = performance.now() - began;
-      chart.dataset.draws = 1 + Number(chart.dataset.draws || 0);
-    } while (again);
-    busy = false;
+    try {
+      do {
+        again = false;
+        const began = performance.now();
+        fill();
+        await Plotly.react(chart, figure.data, figure.layout, figure.config);
+        chart.dataset.drawMs = performance.now() - began;
+        chart.dataset.draws = 1 + Number(chart.dataset.draws || 0);
+      } while (again);
+    } finally {
+      busy = false;
+    }
   }
 
+  const LEAST = 20; // nanoseconds of a view
   function go(start, end) {
-    const least = 20;
-    const whole = data.end - data.start;
-    let width = Math.min(Math.max(end - start, least), whole);
-    let from = start + (end - start - width) / 2;
-    from = Math.min(Math.max(from, data.start), data.end - width);
+    const width = Math.min(Math.max(end - start, LEAST), data.end);
+    const from = Math.min(Math.max(start + (end - start - width) / 2, 0), data.end - width);
     view = [from, from + width];
     tip.hidden = true;
     return draw();
@@ -244,26 +153,10 @@
   const zoom = (factor, at = (view[0] + view[1]) / 2) => go(at - (at - view[0]) * factor, at + (view[1] - at) * factor);
   const pan = (part) => go(view[0] + part * (view[1] - view[0]), view[1] + part * (view[1] - view[0]));
 
-  // ---- what a bar is
+  const slider = K25.slider({ figure, view: () => [...view], go, least: LEAST });
+  const found = K25.search({ item: bars.item, view: () => view, go, draw, cut, leave: () => chart.focus() });
 
-  function describe(level, i, lane) {
-    const lines = [];
-    const part = data.parts[level.part[i]];
-    const it = level.item[i];
-    if (it < 0) {
-      lines.push(`${count(level.count[i])} × ${part}, merged at this zoom`, `${time(level.ns[i])} together (${count(level.ns[i])} ns)`);
-    } else {
-      lines.push(data.texts[item("text")[it]] || "(unnamed)", part, `duration ${time(level.ns[i])} (${count(level.ns[i])} ns), from ${time(item("start")[it])}`);
-      if (!Number.isNaN(item("latency")[it])) lines.push(`launch latency ${time(item("latency")[it])}`);
-      if (!Number.isNaN(item("bytes")[it])) lines.push(`${count(item("bytes")[it])} bytes`);
-      if (item("path")[it]) lines.push((data.marks.includes(level.part[i]) ? "" : "path ") + data.paths[item("path")[it]]);
-      if (item("shape")[it]) lines.push(data.shapes[item("shape")[it]]);
-      if (!Number.isNaN(item("kernels")[it])) lines.push(`${count(item("kernels")[it])} ${item("part")[it] === data.host_part ? "operations launched" : "kernels"} inside, kernel time ${time(item("kernel_ns")[it])}`);
-    }
-    const ranks = data.ranks[lanes[lane].gpu];
-    lines.push(`GPU ${lanes[lane].gpu}${ranks ? `, rank ${ranks.join(", ")}` : ""}, ${lanes[lane].what}`);
-    return lines.join("\n");
-  }
+  // ---- the bar under the mouse, and the pinned one
 
   function under(clientX, clientY) {
     const area = chart.querySelector(".nsewdrag[data-subplot=x2y2]")?.getBoundingClientRect();
@@ -291,7 +184,7 @@
     const bar = event.buttons ? null : under(event.clientX, event.clientY);
     tip.hidden = bar === null;
     if (bar === null) return;
-    tip.textContent = describe(levels[bar.level], bar.index, bar.lane);
+    tip.textContent = describe(bar, view[1] - view[0], 600);
     const box = tip.getBoundingClientRect();
     const left = event.clientX + 14 + box.width > innerWidth ? Math.max(4, event.clientX - 14 - box.width) : event.clientX + 14;
     const top = event.clientY + 14 + box.height > innerHeight ? Math.max(4, event.clientY - 14 - box.height) : event.clientY + 14;
@@ -303,7 +196,7 @@
     pinned = bar;
     by("pin").hidden = bar === null;
     if (bar === null) return;
-    by("pinned").textContent = describe(levels[bar.level], bar.index, bar.lane);
+    by("pinned").textContent = describe(bar, view[1] - view[0]);
   }
   let pressed = null;
   chart.addEventListener("mousedown", (event) => (pressed = [event.clientX, event.clientY]), true);
@@ -329,7 +222,7 @@
 
   // ---- legend
 
-  for (const button of document.querySelectorAll("#legend button")) {
+  for (const button of document.querySelectorAll("#legend button[data-part]")) {
     const part = Number(button.dataset.part);
     button.addEventListener("click", () => {
       hidden.has(part) ? hidden.delete(part) : hidden.add(part);
@@ -346,67 +239,12 @@
     draw();
   });
 
-  // ---- search
-
-  let occurrences = [];
-  let occurrence = -1;
-  function search(words) {
-    const wanted = words.trim().toLowerCase();
-    by("found").replaceChildren();
-    matching = null;
-    occurrences = [];
-    occurrence = -1;
-    if (wanted) {
-      matching = new Set();
-      data.texts.forEach((text, n) => data.totals[n] && text.toLowerCase().includes(wanted) && matching.add(n));
-      const texts = item("text");
-      const starts = item("start");
-      for (let i = 0; i < texts.length; i++) if (matching.has(texts[i]) && item("part")[i] !== data.host_part) occurrences.push(i);
-      occurrences.sort((a, b) => starts[a] - starts[b]);
-      const order = [...matching].sort((a, b) => data.totals[b][1] - data.totals[a][1]);
-      const shown = order.slice(0, 50).map((n) => element("li", {}, `${data.texts[n].slice(0, 300)}: ${count(data.totals[n][0])} times, ${time(data.totals[n][1])}`));
-      by("found").append(...shown);
-      const times = order.reduce((sum, n) => sum + data.totals[n][0], 0);
-      by("hits").textContent = matching.size ? `${count(matching.size)} names, ${count(times)} times` : "nothing found";
-    } else by("hits").textContent = "";
-    draw();
-  }
-  function next(step) {
-    if (!matching || !matching.size) return;
-    let start, end;
-    if (occurrences.length) {
-      occurrence = (occurrence + step + occurrences.length) % occurrences.length;
-      [start, end] = [item("start")[occurrences[occurrence]], item("end")[occurrences[occurrence]]];
-    } else [start, end] = data.totals[[...matching][0]].slice(2);
-    const width = Math.max(end - start, 1) * 12;
-    const keep = view[1] - view[0] <= width * 4 && view[1] - view[0] > (end - start) * 1.5;
-    const half = (keep ? view[1] - view[0] : width) / 2;
-    go((start + end) / 2 - half, (start + end) / 2 + half);
-  }
-  let waiting = 0;
-  by("search").addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => search(by("search").value), 120);
-  });
-  by("search").addEventListener("keydown", (event) => {
-    if (event.key === "Enter") {
-      clearTimeout(waiting);
-      if (!matching) search(by("search").value);
-      next(event.shiftKey ? -1 : 1);
-    }
-    if (event.key === "Escape") {
-      by("search").value = "";
-      search("");
-      chart.focus();
-    }
-  });
-
   // ---- keys, wheel, Plotly's own zoom
 
   const keys = {
     ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25), ArrowUp: () => zoom(0.5), ArrowDown: () => zoom(2),
     a: () => pan(-0.25), d: () => pan(0.25), w: () => zoom(0.5), s: () => zoom(2), "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2),
-    Home: () => go(data.start, data.end), 0: () => go(data.start, data.end), n: () => neighbour(1), p: () => neighbour(-1), Escape: () => pin(null),
+    Home: () => go(0, data.end), 0: () => go(0, data.end), n: () => neighbour(1), p: () => neighbour(-1), Escape: () => pin(null),
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
@@ -435,7 +273,7 @@
   K25.onTheme((c) => {
     K25.themed(figure.layout, c);
     figure.data[0].fillcolor = c.accent;
-    draw().then(drawOverview);
+    draw().then(slider.draw);
   });
   // The lanes' labels are HTML and the margins fixed: Plotly measures tick labels anew at every zoom, which takes it
   // longer than the bars do.
@@ -463,16 +301,16 @@
   figure.layout.showlegend = false; // the page has its own
   lay();
   await draw();
-  await drawOverview();
+  await slider.draw();
   chart.on("plotly_relayout", (change) => {
     const range = change["xaxis2.range"] || [change["xaxis2.range[0]"], change["xaxis2.range[1]"]];
-    if (change["xaxis2.autorange"]) go(data.start, data.end);
+    if (change["xaxis2.autorange"]) go(0, data.end);
     else if (range[0] !== undefined && (Math.abs(range[0] - view[0]) > 0.5 || Math.abs(range[1] - view[1]) > 0.5)) go(Number(range[0]), Number(range[1]));
   });
   new ResizeObserver(() => {
     if (chart.clientWidth === figure.layout.width) return;
     lay();
-    draw().then(drawOverview);
+    draw().then(slider.draw);
   }).observe(chart);
   K25.ready();
 })();

@@ -7,14 +7,18 @@ import polars as pl
 from k25trace.accounting import IDLE
 from k25trace.figures.timeline import BAR_HALF, lane_labels, overview, places, timeline
 from k25trace.levels import NO_ITEM, levels, within
+from k25trace.names import kernel_name
 from k25trace.pages import parts
 from k25trace.pages.shell import as_json, packed, page, text
 from k25trace.palette import COLOURS, PARTS, RANGE, STEP, WAIT, ink
 from k25trace.report.choices import Request
 from k25trace.report.json_ import build
+from k25trace.report.text import printable
 from k25trace.results import ALL_GPUS, Analysis
-from k25trace.scene import HOST, KIND_NAMES, STREAM, Scene
-from k25trace.units import SCALES, format_count, format_share
+from k25trace.scene import HOST, KIND_NAMES, START_END, STREAM, Scene
+from k25trace.taxonomy import ALL_CATEGORIES
+from k25trace.trace.interning import integers
+from k25trace.units import SCALES, counted, format_share
 
 MOST_BARS = 260_000
 """Bars in a page, over all levels: what makes a page of about 10 MB, half of which is Plotly."""
@@ -23,6 +27,8 @@ MOST_MARKS = 4_000
 """Bars drawn at once: more than a screen shows apart, and what a browser draws in a fraction of a second."""
 
 _COARSEST = 1_500
+_MOST_FUNCTION = 200
+"""Characters of a name that stand in a bar, at most."""
 
 
 def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[str] = ()) -> str:
@@ -37,6 +43,7 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
     missing
         What is not drawn, and why.
     """
+    scene = scene.from_zero()
     every = levels(scene.bars, _COARSEST)
     kept = within(every, MOST_BARS)
     items, kept = _used_items(scene, kept)
@@ -77,7 +84,7 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
         "marks": [PARTS.index(name) for name in (STEP, WAIT, IDLE)],
         "bar_half": BAR_HALF,
         "lanes": [
-            {"gpu": gpu, "what": label or kind, "y": y, "stream": kind == KIND_NAMES[STREAM]}
+            {"gpu": gpu, "what": label, "y": y, "stream": kind == KIND_NAMES[STREAM]}
             for y, (gpu, kind, label) in zip(
                 places(scene.lanes), scene.lanes.select("gpu", "kind", "label").iter_rows(), strict=True
             )
@@ -90,14 +97,15 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
         "level_count": len(kept),
         "items_left_out": left_out,
         "most_marks": MOST_MARKS,
-        "texts": scene.texts,
+        "texts": [printable(name) for name in scene.texts],
+        "functions": _functions(scene),
+        "kernel_parts": len(ALL_CATEGORIES),
         "totals": _totals(scene),
-        "paths": scene.paths,
+        "paths": [printable(path) for path in scene.paths],
         "shapes": scene.shapes,
         "ranks": scene.ranks,
-        "shifts": scene.shifts,
-        "start": scene.start_ns,
-        "end": scene.end_ns,
+        "origin": str(next(iter(scene.shifts.values())) if len(scene.shifts) == 1 else 0),
+        "end": max(1, scene.end_ns),  # a view has a width
         "attribution": build(analysis, without=("ranges", "inclusive", "kernels")),
     }
     return page(
@@ -105,11 +113,17 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
         _body(scene, analysis, request, missing, bottoms_out=left_out > 0),
         data=data,
         blob=blob,
-        scripts=("timeline.js",),
+        scripts=("bars.js", "told.js", "slider.js", "search.js", "timeline.js"),
     )
 
 
-_CONFIG = {"displayModeBar": False, "responsive": False, "doubleClick": "reset", "scrollZoom": False}
+_CONFIG = {
+    "displayModeBar": False,
+    "responsive": False,
+    "doubleClick": "reset",
+    "scrollZoom": False,
+    "typesetMath": False,
+}
 
 
 def levels_in(every: list[pl.DataFrame], kept: list[pl.DataFrame]) -> list[pl.DataFrame]:
@@ -137,10 +151,14 @@ def _used_items(scene: Scene, kept: list[pl.DataFrame]) -> tuple[pl.DataFrame, l
 
 
 def _totals(scene: Scene) -> list[list[int] | None]:
-    """Return, by text: how often it occurs on the GPUs, how long together, and where first (start, end)."""
+    """Return, by text: how often it occurs, how long together, and where first (start, end).
+
+    On the GPUs; on the host where that is the only place.
+    """
+    on_host = pl.col("kind").is_in([HOST, START_END])
     summed = (
-        scene.items.filter(pl.col("kind") != HOST)
-        .sort("start_ns")
+        scene.items.filter(~on_host | on_host.all().over("text"))
+        .sort("start_ns", "end_ns")
         .group_by("text")
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
@@ -154,13 +172,18 @@ def _totals(scene: Scene) -> list[list[int] | None]:
     return found
 
 
+def _functions(scene: Scene) -> list[str | None]:
+    """Return, by text that names a kernel, the function: what one would call it, without namespaces and arguments."""
+    found: list[str | None] = [None] * len(scene.texts)
+    for number in integers(scene.items.filter(pl.col("kind") == STREAM)["text"].unique()):
+        found[number] = printable(kernel_name(scene.texts[number]).function, _MOST_FUNCTION) or None
+    return found
+
+
 def _body(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[str], *, bottoms_out: bool) -> str:
     reports = ", ".join(file.rsplit("/", 1)[-1] for file in analysis.reports["file"])
-    kernels = int(analysis.gpus["kernel_count"].sum())
-    lead = (
-        f"{format_count(kernels)} kernels on {analysis.gpus.height} GPUs. Time runs to the right; each row is a stream,"
-        " or the ranges around its work."
-    )
+    kernels, gpus = counted(int(analysis.gpus["kernel_count"].sum()), "kernel"), counted(analysis.gpus.height, "GPU")
+    lead = f"{kernels} on {gpus}. Time runs to the right; each row is a stream, or the ranges around its work."
     if bottoms_out:
         lead += (
             " Too many for one page: where you zoom in furthest, bars still hold several kernels, and --window makes"
@@ -205,7 +228,7 @@ _SLIDER = (
 
 _BELOW = (
     "<div id=tip role=tooltip hidden></div><p id=view role=status></p><p id=detail class=muted></p>"
-    '<div id=pin role=region aria-label="Pinned bar" hidden><span id=pinned></span>'
+    '<div id=pin role=region aria-label="Pinned bar" aria-live=polite hidden><div id=pinned tabindex=0></div>'
     "<button id=unpin type=button aria-label=Unpin>&times;</button></div>"
 )
 

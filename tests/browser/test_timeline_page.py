@@ -49,8 +49,8 @@ def small() -> TraceBuilder:
     return trace
 
 
-def pixel(shown: Any, lane: str, at_ns: float) -> tuple[float, float]:
-    """Return where an instant of a lane is on the screen."""
+def pixel(shown: Any, lane: str, at_ns: int) -> tuple[float, float]:
+    """Return where an instant of a lane, in the report's clock, is on the screen."""
     return tuple(
         shown.page.evaluate(
             """([what, at]) => {
@@ -58,10 +58,11 @@ def pixel(shown: Any, lane: str, at_ns: float) -> tuple[float, float]:
           const area = chart.querySelector('.nsewdrag[data-subplot=x2y2]').getBoundingClientRect();
           const lane = K25.data.lanes.find(l => l.what === what);
           const [x, y] = [chart.layout.xaxis2.range, chart.layout.yaxis2.range];
-          return [area.left + (at - x[0]) / (x[1] - x[0]) * area.width,
+          const since = Number(BigInt(at) - BigInt(K25.data.origin));
+          return [area.left + (since - x[0]) / (x[1] - x[0]) * area.width,
                   area.top + (lane.y - y[1]) / (y[0] - y[1]) * area.height];
         }""",
-            [lane, at_ns],
+            [lane, str(at_ns)],
         )
     )
 
@@ -152,7 +153,7 @@ def test_hover_tells_what_a_kernel_is(pages: Any, show: Any) -> None:
     assert shown.page.inner_text("#tip").splitlines() == [
         MARLIN.demangled,
         "gemm.marlin",
-        "duration 2.00 µs (2,000 ns), from 1.00 µs",
+        "duration 2.00 µs (2,000 ns), from 1.000 µs",
         "launch latency 800 ns",
         "path step rank=3 / layer0",
         "grid 132x1x1, block 128x1x1".replace("x", "\N{MULTIPLICATION SIGN}"),
@@ -173,7 +174,7 @@ def test_a_name_that_would_like_to_be_markup_is_text(pages: Any, show: Any) -> N
     shown.page.mouse.click(x, y)
     assert shown.page.inner_text("#pinned").splitlines()[0] == HOSTILE
     shown.page.fill("#search", "onerror")
-    shown.page.wait_for_function("() => document.getElementById('hits').textContent.startsWith('1 names, 1 times')")
+    shown.page.wait_for_function("() => document.getElementById('hits').textContent.startsWith('1 name, 1 time')")
     assert HOSTILE in shown.page.inner_text("#found")
     assert shown.page.evaluate("document.querySelectorAll('img').length") == 0
     assert shown.page.title() == "Timeline"
@@ -247,7 +248,7 @@ def test_search_finds_a_range_and_goes_there(pages: Any, show: Any) -> None:
     shown.page.keyboard.press("/")
     shown.page.keyboard.type("GEMM.experts")
     shown.page.wait_for_function("() => document.getElementById('hits').textContent !== ''")
-    assert shown.page.inner_text("#hits").startswith("1 names, ")
+    assert shown.page.inner_text("#hits").startswith("1 name, ")
     shown.after_drawing(lambda: shown.page.keyboard.press("Enter"))
     first = shown.chart("start")
     assert shown.chart("end") - first < 10_000_000
@@ -282,7 +283,8 @@ def test_keys_zoom_pan_pin_and_go_back(pages: Any, show: Any) -> None:
 def test_dragging_zooms_and_the_brush_moves(pages: Any, show: Any) -> None:
     shown = show(pages("h200x2_vllm_graph.sqlite"))
     start, end = shown.chart("start"), shown.chart("end")
-    y = pixel(shown, "communication", start)[1]
+    origin = int(shown.page.evaluate("K25.data.origin"))
+    y = pixel(shown, "communication", origin)[1]
 
     def drag(x0: float, x1: float, at: float) -> None:
         shown.page.mouse.move(x0, at)
@@ -292,7 +294,7 @@ def test_dragging_zooms_and_the_brush_moves(pages: Any, show: Any) -> None:
         shown.page.mouse.up()
 
     quarter = (end - start) / 4
-    x = [pixel(shown, "communication", start + i * quarter)[0] for i in range(5)]
+    x = [pixel(shown, "communication", origin + int(i * quarter))[0] for i in range(5)]
     shown.after_drawing(lambda: drag(x[1], x[2], y))
     assert shown.chart("start") == pytest.approx(start + quarter, abs=quarter / 50)
     assert shown.chart("end") == pytest.approx(start + 2 * quarter, abs=quarter / 50)
