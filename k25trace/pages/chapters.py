@@ -1,7 +1,9 @@
 """The chapters of a report: each a title, a figure, a table, and where the data lack it, why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
@@ -12,6 +14,7 @@ from k25trace.figures.why import MOST_STEPS, causes, waits
 from k25trace.figures.why import steps as steps_figure
 from k25trace.gaps import Gaps
 from k25trace.pages.why import NOT_ASKED, Why
+from k25trace.palette import LIGHT, Theme
 from k25trace.report import collectives as collectives_report
 from k25trace.report import gaps as gaps_report
 from k25trace.report import steps as steps_report
@@ -31,6 +34,14 @@ _GPU = "GPU"
 _RULE = Column("Rule", lambda value: NOTHING if value is None else printable(str(value), 60), right=False)
 _NAME = Column("Name", lambda value: printable(str(value), 160), right=False)
 _BUSY_SHARE = Column("Busy share", COLUMNS["wall_share"].text)
+
+
+class Draw(Protocol):
+    """Makes a figure in the colours of a page."""
+
+    def __call__(self, *, theme: Theme = LIGHT) -> go.Figure:
+        """Return the figure."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class Chapter:
     """
 
     title: str
-    figure: Callable[[], go.Figure] | None = None
+    figure: Draw | None = None
     table: Section | None = None
     note: str = ""
     more: tuple[Section, ...] = ()
@@ -71,13 +82,13 @@ def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
     return [
         Chapter(
             "Where the window goes",
-            lambda: waterfall(analysis.wall),
+            partial(waterfall, analysis.wall),
             _section(_with_share(wall_rows(analysis), window_ns), ("row", "wall_ns", "wall_share")),
             "The wall partition over all GPUs: every nanosecond of the window belongs to one row; they add up to it.",
         ),
         Chapter(
             "Categories, by three denominators",
-            lambda: shares(overall, window_ns),
+            partial(shares, overall, window_ns),
             _section(
                 _with_busy_share(overall, window_ns),
                 (
@@ -91,7 +102,7 @@ def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
         ),
         Chapter(
             "GPU beside GPU",
-            lambda: by_gpu(analysis.wall),
+            partial(by_gpu, analysis.wall),
             _section(
                 analysis.gpus,
                 (
@@ -108,7 +119,7 @@ def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
             "Kernels of collectives run while they wait: where one GPU communicates much longer, it most likely waits.",
             drawn=_GPU,
         ),
-        Chapter("Kernel time by category and GPU", lambda: heatmap(per_gpu), drawn=_GPU),
+        Chapter("Kernel time by category and GPU", partial(heatmap, per_gpu), drawn=_GPU),
         _steps(answers.steps),
         _collectives(answers.collectives),
         _gaps(answers.gaps),
@@ -134,7 +145,7 @@ def _steps(found: Steps | str) -> Chapter:
     note = f"Kernel time of each step over all GPUs. Steps: {_said(found.reports)}."
     if count > MOST_STEPS:
         note += f" The first {MOST_STEPS} of {count} are drawn."
-    return Chapter(title, lambda: steps_figure(found.categories), first, note, tuple(rest), drawn="Step")
+    return Chapter(title, partial(steps_figure, found.categories), first, note, tuple(rest), drawn="Step")
 
 
 def _collectives(found: Collectives | str) -> Chapter:
@@ -148,7 +159,7 @@ def _collectives(found: Collectives | str) -> Chapter:
         f" {format_ns(wait)} in all, and transfer for {format_ns(transfer)}. A kernel waits from its own start to the"
         " last one's."
     )
-    return Chapter(title, lambda: waits(found.ranks), first, note, tuple(rest), drawn=_GPU)
+    return Chapter(title, partial(waits, found.ranks), first, note, tuple(rest), drawn=_GPU)
 
 
 def _gaps(found: Gaps | str) -> Chapter:
@@ -157,7 +168,7 @@ def _gaps(found: Gaps | str) -> Chapter:
         return Chapter(title, missing=found if isinstance(found, str) else "the GPUs are never idle")
     first, *rest = gaps_report.answer(found, top=TOP_ROWS).sections
     note = "Idle time of each GPU by the cause of its gaps; the causes sum to it."
-    return Chapter(title, lambda: causes(found.summary), first, note, tuple(rest), drawn=_GPU)
+    return Chapter(title, partial(causes, found.summary), first, note, tuple(rest), drawn=_GPU)
 
 
 def _said(reports: pl.DataFrame) -> str:

@@ -1,6 +1,7 @@
 """Pieces of HTML that several pages have: head lines, warnings, tables."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -42,31 +43,51 @@ def table(frame: pl.DataFrame, without: tuple[str, ...] = (), caption: str = "")
     return section_table(Section(caption, *cells(frame, (), without)))
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, its class (empty: a number), and the colour of what it names, if that has one."""
+
+    text: str
+    kind: str = ""
+    colour: str | None = None
+
+
+def cells_of(section: Section) -> tuple[list[Cell], list[list[Cell]]]:
+    """Return the headings and rows of a section as every table of the product has them."""
+    heads = [Cell(c.heading, "" if c.right else "left") for c in section.columns]
+    kinds = ["" if c.right else "name" if c.heading == "Name" else "left" for c in section.columns]
+    named = [c.heading in {"Category", "Wall row"} for c in section.columns]
+    rows = [
+        [Cell(t, kind, _colour(t) if is_named else None) for t, kind, is_named in zip(row, kinds, named, strict=True)]
+        for row in section.rows
+    ]
+    return heads, rows
+
+
 def section_table(section: Section) -> str:
     """Return a section as a table."""
-    columns, rows, caption = section.columns, section.rows, section.title
-    named = [c.heading in {"Category", "Wall row"} for c in columns]
-    head = "".join(f"<th scope=col{'' if c.right else ' class=left'}>{text(c.heading)}</th>" for c in columns)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{'' if c.right else ' class=name' if c.heading == 'Name' else ' class=left'}>"
-            f"{swatch(cell) if is_named else ''}{text(cell)}</td>"
-            for c, cell, is_named in zip(columns, row, named, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    titled = f"<caption>{text(caption)}</caption>" if caption else ""
+    heads, rows = cells_of(section)
+    head = "".join(f"<th scope=col{_class(cell)}>{text(cell.text)}</th>" for cell in heads)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    titled = f"<caption>{text(section.title)}</caption>" if section.title else ""
     return f"<div class=scroll><table>{titled}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def swatch(name: str) -> str:
-    """Return a spot of the colour of a category or wall row; nothing for other names."""
+def _cell(cell: Cell) -> str:
+    spot = f'<span class=swatch style="background:{cell.colour}"></span> ' if cell.colour else ""
+    return f"<td{_class(cell)}>{spot}{text(cell.text)}</td>"
+
+
+def _class(cell: Cell) -> str:
+    return f" class={cell.kind}" if cell.kind else ""
+
+
+def _colour(name: str) -> str | None:
+    """Return the colour of a category or wall row; None for other names."""
     try:
-        return f'<span class=swatch style="background:{colour(name)}"></span> '
+        return colour(name)
     except KeyError:
-        return ""
+        return None
 
 
 def listed(items: Sequence[str]) -> str:

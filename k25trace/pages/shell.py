@@ -95,18 +95,22 @@ def page(title: str, body: str, *, data: Mapping[str, object], blob: str = "", s
     scripts
         Names of script files of this package, run in that order after Plotly.
     """
-    themes = f":root{{{_variables(LIGHT)}}}:root[data-theme=dark]{{{_variables(DARK)}}}"
     run = "".join(f"<script>{asset(name)}</script>\n" for name in ("shell.js", *scripts))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
-        f"<title>{text(title)}</title>\n<style>{themes}\n{asset('page.css')}</style>\n</head>\n<body>\n{body}\n"
+        f"<title>{text(title)}</title>\n<style>{style()}</style>\n</head>\n<body>\n{body}\n"
         f'<script type="application/json" id="k25-data">{json_text(data)}</script>\n'
         f'<script type="text/plain" id="k25-columns">{blob}</script>\n'
         f"<script>{get_plotlyjs()}</script>\n{run}</body>\n</html>\n"
     )
+
+
+def style() -> str:
+    """Return the style sheet of every page, light, and dark where the root element says ``data-theme=dark``."""
+    return f":root{{{_variables(LIGHT)}}}:root[data-theme=dark]{{{_variables(DARK)}}}\n{asset('page.css')}"
 
 
 def _variables(theme: Theme) -> str:

@@ -9,6 +9,7 @@ from k25trace.figures.timeline import BAR_HALF, lane_labels, overview, places, t
 from k25trace.levels import NO_ITEM, levels, within
 from k25trace.names import kernel_name
 from k25trace.pages import parts
+from k25trace.pages.legend import LEGEND_LABEL, Entry, chart_label, legend, short_label
 from k25trace.pages.shell import as_json, packed, page, text
 from k25trace.palette import COLOURS, PARTS, RANGE, STEP, WAIT, ink
 from k25trace.report.choices import Request
@@ -18,7 +19,7 @@ from k25trace.results import ALL_GPUS, Analysis
 from k25trace.scene import HOST, KIND_NAMES, START_END, STREAM, Scene
 from k25trace.taxonomy import ALL_CATEGORIES
 from k25trace.trace.interning import integers
-from k25trace.units import SCALES, counted, format_share
+from k25trace.units import SCALES, counted
 
 MOST_BARS = 260_000
 """Bars in a page, over all levels: what makes a page of about 10 MB, half of which is Plotly."""
@@ -89,11 +90,7 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
                 places(scene.lanes), scene.lanes.select("gpu", "kind", "label").iter_rows(), strict=True
             )
         ],
-        "labels": [
-            {"long": label, "short": label.replace("communication", "comm.").replace("ranges on GPU", "GPU ranges")}
-            for label in lane_labels(scene.lanes)
-            if label
-        ],
+        "labels": [{"long": label, "short": short_label(label)} for label in lane_labels(scene.lanes) if label],
         "level_count": len(kept),
         "items_left_out": left_out,
         "most_marks": MOST_MARKS,
@@ -192,7 +189,7 @@ def _body(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[
     if len(scene.shifts) > 1:
         lead += " Clocks of different reports differ: each report's window begins at 0."
     notes = [*dict.fromkeys(scene.notes), *missing]
-    label = text(_label(analysis))
+    label = text(f"{chart_label(analysis)} All figures are in the tables below.")
     chart = (
         f'<div id=plot><div id=chart tabindex=0 role=application aria-label="{label}" aria-describedby=view></div>'
         "<div id=lanes aria-hidden=true></div><svg id=names aria-hidden=true></svg></div>"
@@ -248,31 +245,16 @@ _CONTROLS = (
 )
 
 
-def _label(analysis: Analysis) -> str:
-    """Return the chart in a sentence, for those who do not see it."""
-    overall = analysis.categories.filter(pl.col("gpu") == ALL_GPUS).head(3)
-    most = ", ".join(f"{c} {format_share(s)}" for c, s in overall.select("category", "kernel_share").iter_rows())
-    return f"Timeline of GPU work, by stream. Most kernel time: {most}. All figures are in the tables below."
-
-
 def _legend(scene: Scene, analysis: Analysis) -> str:
-    present = scene.parts
-    overall = analysis.categories.filter(pl.col("gpu") == ALL_GPUS)
-    shares: dict[str, float] = dict(overall.select("category", "kernel_share").iter_rows())
-    order = {category: n for n, category in enumerate(shares)}
-    ranked = sorted(present, key=lambda part: (order.get(PARTS[part], len(order)), part))
-    buttons = "".join(_legend_button(part, shares.get(PARTS[part])) for part in ranked)
+    buttons = "".join(map(_legend_button, legend(scene, analysis)))
     return (
-        '<ul id=legend class=legend aria-label="Categories: press to show or hide">'
+        f'<ul id=legend class=legend aria-label="{LEGEND_LABEL}">'
         f"{buttons}<li><button id=all type=button>All or none</button></li></ul>"
     )
 
 
-_LEGEND_NAMES = {RANGE: "host range", IDLE: "gap", WAIT: "wait in a collective"}
-
-
-def _legend_button(part: int, share: float | None) -> str:
-    name = _LEGEND_NAMES.get(PARTS[part], PARTS[part])
-    said = "" if share is None else f" <span class=muted>{format_share(share)}</span>"
-    spot = f'<span class=swatch style="background:{COLOURS[PARTS[part]]}"></span>'
-    return f"<li><button type=button data-part={part} aria-pressed=true>{spot}{text(name)}{said}</button></li>"
+def _legend_button(entry: Entry) -> str:
+    said = f" <span class=muted>{entry.share}</span>" if entry.share else ""
+    spot = f'<span class=swatch style="background:{entry.colour}"></span>'
+    label = f"{spot}{text(entry.name)}{said}"
+    return f"<li><button type=button data-part={entry.part} aria-pressed=true>{label}</button></li>"
