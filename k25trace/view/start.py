@@ -24,15 +24,17 @@ def start(
     """
     try:
         from k25trace.view import app, serve  # noqa: PLC0415 - an extra
+        from k25trace.view.model import Model  # noqa: PLC0415
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"dash", "flask", "werkzeug"}:
             raise
         raise K25TraceError("the viewer needs Dash", "pip install 'k25trace[view]'") from None
-    model = app.Model(analysis, scene, answers)
-    _ = model.pyramid, model.overview  # now, not at the first zoom
+    model = Model(analysis, scene, answers)
+    _ = model.pyramid, model.overview()  # now, not at the first zoom
     secret = serve.token()
     made = app.make_app(model, secret, names)
     try:
         return serve.bind(made.server, secret, port)
-    except (OSError, SystemExit):  # Werkzeug ends the process where a port is taken
-        raise K25TraceError(f"port {port} of {serve.LOOPBACK} cannot be used", "leave --port out") from None
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise K25TraceError(f"port {port} of {serve.LOOPBACK} cannot be used: {why}", "leave --port out") from None

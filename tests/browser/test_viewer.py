@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import http.client
-import subprocess
+import signal
 import sys
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
+from viewing import GOLDEN, model_of, running, serving, status
 
 from k25trace.errors import K25TraceError
-from k25trace.pages.make import shown as read
-from k25trace.view.app import MOST_MARKS, Model, asked
+from k25trace.units import format_count
+from k25trace.view.model import MOST_MARKS, Model
 from k25trace.view.start import start
 
 pytestmark = pytest.mark.browser
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-DECODE = GOLDEN / "h200x2_decode_graph.sqlite"
-
-
-def _parts() -> Any:
-    found = read([DECODE])
-    return found.analysis, found.scene, found.answers
+DECODE = "h200x2_decode_graph.sqlite"
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model(*_parts())
+    return model_of(DECODE)
 
 
 @pytest.fixture(scope="module")
 def address(model: Model) -> Iterator[str]:
-    served = start(model.scene, model.analysis, ["decode"], answers=model.answers)
-    thread = threading.Thread(target=served.run, daemon=True)
-    thread.start()
-    yield served.address
-    served.stop()
-    thread.join()
-
-
-def status(address: str, path: str | None = None, **headers: str) -> int:
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
-    connection.request("GET", parts.path if path is None else path, headers=headers)
-    answer = connection.getresponse()
-    answer.read()
-    connection.close()
-    return answer.status
+    with serving(model) as found:
+        yield found
 
 
 def test_answers_its_own_address_alone(address: str) -> None:
@@ -86,16 +64,15 @@ def test_every_view_is_the_finest_that_fits(model: Model) -> None:
     assert levels[0].filter(pl.col("count") > 1).height == 0
 
 
-def test_what_a_browser_asks_for(model: Model) -> None:
-    scene = model.scene
-    whole = (scene.start_ns, scene.end_ns)
-    assert asked(scene, "whole", None, None) == whole
-    assert asked(scene, "timeline", {"xaxis2.autorange": True}, None) == whole
-    assert asked(scene, "timeline", {"xaxis2.range[0]": 5.4, "xaxis2.range[1]": 9.9}, None) == (5, 9)
-    assert asked(scene, "timeline", {"xaxis2.range": [5, 9]}, None) == (5, 9)
-    assert asked(scene, "overview", {"xaxis2.range": [1, 2]}, {"range": {"x": [5.0, 9.0]}}) == (5, 9)
-    assert asked(scene, "timeline", {"autosize": True}, None) is None
-    assert asked(scene, "overview", None, None) is None
+def test_what_is_hidden_is_not_drawn_and_not_counted(model: Model) -> None:
+    whole = (model.scene.start_ns, model.scene.end_ns)
+    _, bars = model.pyramid.view(*whole, MOST_MARKS)
+    for part in model.scene.parts:
+        figure, said = model.view(*whole, hidden={part})
+        left = bars.filter(pl.col("part") != part).height
+        assert f": {format_count(left)} bars" in said
+        assert sum(len([x for x in trace["x"] if x is not None]) // 5 for trace in figure["data"]) == left
+    assert ": 0 bars" in model.view(*whole, hidden=model.scene.parts)[1]
 
 
 def test_tabs_and_zoom_in_a_browser(address: str, chromium: Any, model: Model) -> None:
@@ -105,6 +82,8 @@ def test_tabs_and_zoom_in_a_browser(address: str, chromium: Any, model: Model) -
     elsewhere: list[str] = []
     page.on("console", lambda message: console.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: console.append(str(error)))
+    posted: list[str | None] = []
+    page.on("request", lambda r: posted.append(r.post_data))
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else elsewhere.append(r.url))
     page.goto(address)
     page.wait_for_selector("#content .verdict")
@@ -115,9 +94,9 @@ def test_tabs_and_zoom_in_a_browser(address: str, chromium: Any, model: Model) -
         ("collectives", "matched across GPUs"),
         ("steps", "ranges graph_step"),
     ):
-        page.get_by_text(tab, exact=True).click()
+        page.get_by_role("tab", name=tab).click()
         page.wait_for_selector(f"#content >> text={says}")
-    page.get_by_text("timeline", exact=True).click()
+    page.get_by_role("tab", name="timeline").click()
     page.wait_for_selector("#timeline .nsewdrag[data-subplot=x2y2]")
     page.wait_for_selector("#overview .nsewdrag")
     before = page.inner_text("#said")
@@ -135,6 +114,7 @@ def test_tabs_and_zoom_in_a_browser(address: str, chromium: Any, model: Model) -
     whole = model.scene.end_ns - model.scene.start_ns
     assert first == pytest.approx(model.scene.start_ns + whole / 4, abs=whole / 50)
     assert last == pytest.approx(model.scene.start_ns + whole / 2, abs=whole / 50)
+    assert all(len(sent or "") < 1_000 for sent in posted)  # what is asked for, not what is shown
     page.click("#whole")
     page.wait_for_function("said => document.getElementById('said').innerText === said", arg=before)
     context.close()
@@ -155,16 +135,10 @@ def test_a_port_that_is_taken_and_a_missing_dash_are_said(
 
 
 def test_the_command_prints_its_address_and_ends_with_ctrl_c() -> None:
-    import signal
-
-    command = [sys.executable, "-m", "k25trace", "view", str(DECODE)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        printed = process.stdout.readline().strip()
-        assert printed.startswith("http://127.0.0.1:")
-        assert status(printed) == 200
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
-    assert process.returncode == 0
+    with running(str(GOLDEN / DECODE)) as viewer:
+        assert viewer.address.startswith("http://127.0.0.1:")
+        assert status(viewer.address) == 200
+        code, said = viewer.ended(signal.SIGINT)
+    assert code == 0
     assert "Traceback" not in said
     assert "Only this machine" in said
