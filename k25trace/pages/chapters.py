@@ -24,7 +24,7 @@ from k25trace.report.text import printable
 from k25trace.results import ALL_GPUS, Analysis, share
 from k25trace.steps import Steps
 from k25trace.units import format_count, format_ns
-from k25trace.verdict import wall_rows
+from k25trace.verdict import verdict, wall_rows
 
 TOP_KERNELS = 15
 TOP_PATHS = 12
@@ -72,6 +72,12 @@ class Chapter:
     more: tuple[Section, ...] = ()
     missing: str = ""
     drawn: str = ""
+
+
+def sentences(analysis: Analysis, answers: Why = NOT_ASKED) -> list[str]:
+    """Return what one report says in words, the most important first."""
+    found = answers.collectives
+    return verdict(analysis, None if isinstance(found, str) else found)
 
 
 def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:

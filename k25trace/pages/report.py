@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from k25trace.pages import drawn, parts
-from k25trace.pages.chapters import Chapter, chapters, comparison
-from k25trace.pages.shell import as_json, page, text
+from k25trace.pages.chapters import Chapter, chapters, comparison, sentences
+from k25trace.pages.shell import page, text
 from k25trace.pages.why import NOT_ASKED, Why
 from k25trace.report import markdown
 from k25trace.report.choices import Request
@@ -15,7 +15,6 @@ from k25trace.report.json_ import build
 from k25trace.report.sections import Section
 from k25trace.results import Analysis
 from k25trace.units import SCALES
-from k25trace.verdict import verdict
 
 
 @dataclass(frozen=True)
@@ -52,34 +51,27 @@ def html(analyses: Sequence[Named], request: Request) -> str:
 
 def _one(number: int, named: Named, request: Request, figures: dict[str, dict[str, object]]) -> str:
     analysis = named.analysis
-    sentences = "".join(f"<li>{text(sentence)}</li>" for sentence in _said(named))
+    said = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences(analysis, named.answers))
     found = chapters(analysis, named.answers)
     body = "".join(_chapter(str(number), place, chapter, figures) for place, chapter in enumerate(found))
-    return f"{parts.warnings(analysis)}<ul class=verdict>{sentences}</ul>{parts.about(analysis, request)}{body}"
-
-
-def _said(named: Named) -> list[str]:
-    found = named.answers.collectives
-    return verdict(named.analysis, None if isinstance(found, str) else found)
+    return f"{parts.warnings(analysis)}<ul class=verdict>{said}</ul>{parts.about(analysis, request)}{body}"
 
 
 def _chapter(group: str, place: int, chapter: Chapter, figures: dict[str, dict[str, object]]) -> str:
     found = [f"<h2>{text(chapter.title)}</h2>"]
     if chapter.missing:
         found.append(f"<p class=muted>This report does not tell: {text(chapter.missing)}.</p>")
-    tables = [] if chapter.table is None else [chapter.table, *chapter.more]
-    if chapter.figure is not None:
+    seen = drawn.drawn(chapter)
+    if seen.figure is not None:
         key = f"figure-{group}-{place}"
-        figures[key] = drawing = as_json(chapter.figure())
+        figures[key] = seen.figure
         label = text(f"{chapter.title}; the figures are in the table below")
-        found.append(f'<div class=figure id={key} role=img aria-label="{label}"></div>{drawn.key(drawing)}')
-        if chapter.drawn:
-            tables.insert(0, drawn.table(drawing, f"{chapter.title}, as drawn", chapter.drawn))
+        found.append(f'<div class=figure id={key} role=img aria-label="{label}"></div>{drawn.key(seen.key)}')
     if chapter.note:
         found.append(f"<p class=muted>{text(chapter.note)}</p>")
-    if tables:
-        shown = "".join(map(parts.section_table, tables))
-        label = "Tables" if len(tables) > 1 else "Table"
+    if seen.tables:
+        shown = "".join(map(parts.section_table, seen.tables))
+        label = "Tables" if len(seen.tables) > 1 else "Table"
         folded = f"<details><summary>{label}</summary>{shown}</details>"
         found.append(shown if chapter.figure is None else folded)
     return "".join(found)
@@ -91,7 +83,7 @@ def write_markdown(analyses: Sequence[Named], request: Request, out: TextIO) -> 
         markdown.render([], [], [_titled(comparison([(named.name, named.analysis) for named in analyses]))], out)
     for number, named in enumerate(analyses):
         out.write(f"{chr(10) if number or len(analyses) > 1 else ''}## {markdown.plain(named.name)}\n\n")
-        out.writelines(f"- {markdown.plain(sentence)}\n" for sentence in _said(named))
+        out.writelines(f"- {markdown.plain(sentence)}\n" for sentence in sentences(named.analysis, named.answers))
         every = chapters(named.analysis, named.answers)
         found = [section for chapter in every for section in (_titled(chapter), *chapter.more)]
         head = facts(named.analysis, request)

@@ -1,17 +1,20 @@
 """Chapters, tables and the timeline as components of Dash: the same words and classes as the pages have."""
 
-from typing import Any
+from typing import Any, cast
 
 from dash import dcc, html
 
-from k25trace.pages.chapters import Chapter, chapters
+from k25trace.pages.chapters import Chapter, chapters, sentences
+from k25trace.pages.drawn import Figure, drawn
 from k25trace.pages.legend import LEGEND_LABEL, Entry, chart_label, legend
 from k25trace.pages.parts import Cell, cells_of
 from k25trace.report.sections import Section
-from k25trace.verdict import verdict
 from k25trace.view.model import Look, Model
 
 _CONFIG: Any = {"displayModeBar": False, "displaylogo": False, "showTips": False, "doubleClick": False}
+_FEW = 4
+"""Columns of a heat map whose figures a narrow screen has room for."""
+
 TABS = ("overview", "timeline", "steps", "collectives", "gaps", "kernels", "ranges")
 _TITLES = {
     "steps": ("Steps and categories",),
@@ -109,7 +112,11 @@ def chapters_tab(model: Model, tab: str, look: Look) -> Any:  # noqa: ANN401
     own = {title for titles in _TITLES.values() for title in titles}
     titles = _TITLES.get(tab)
     chosen = [c for c in every if (c.title in titles if titles else c.title not in own)]
-    said = [html.Ul([html.Li(s) for s in verdict(model.analysis)], className="verdict")] if titles is None else []
+    said = (
+        [html.Ul([html.Li(s) for s in sentences(model.analysis, model.answers)], className="verdict")]
+        if titles is None
+        else []
+    )
     return html.Div([*said, *(part for chapter in chosen for part in _shown(chapter, look))], className="single")
 
 
@@ -117,18 +124,29 @@ def _shown(chapter: Chapter, look: Look) -> list[Any]:
     found: list[Any] = [html.H2(chapter.title)]
     if chapter.missing:
         found.append(html.P(f"This report does not tell: {chapter.missing}.", className="muted"))
-    if chapter.figure is not None:
-        label = chapter.title + ("; the figures are in the table below" if chapter.table else "")
-        figure = chapter.figure(theme=look.theme)
-        if look.narrow:
-            figure.update_layout(font_size=look.font_px)  # pyright: ignore[reportUnknownMemberType]
-        graph = dcc.Graph(figure=figure, config=_CONFIG)
+    seen = drawn(chapter, look.theme)
+    if seen.figure is not None:
+        graph = dcc.Graph(figure=_fitted(seen.figure, look), config=_CONFIG)
+        label = f"{chapter.title}; the figures are in the table below"
         found.append(html.Div(graph, className="figure", role="img", **named(aria_label=label)))
+    if seen.key:
+        found.append(html.Ul([html.Li([_swatch(hue), " ", name]) for name, hue in seen.key], className="key"))
     if chapter.note:
         found.append(html.P(chapter.note, className="muted"))
-    if chapter.table is not None:
-        found += [_table(table) for table in (chapter.table, *chapter.more)]
-    return found
+    return [*found, *map(_table, seen.tables)]
+
+
+def _fitted(figure: Figure, look: Look) -> Figure:
+    """Return a figure with letters that a narrow screen has room for: none in the cells of more than a few columns."""
+    if not look.narrow:
+        return figure
+    layout = cast("Figure", figure["layout"])
+    traces = cast("list[Figure]", figure["data"])
+    crowded = len(set(cast("list[object]", traces[0]["x"]))) > _FEW if traces else False
+    return {
+        "data": [{**t, "visible": not (crowded and t.get("mode") == "text")} for t in traces],
+        "layout": {**layout, "font": {**cast("Figure", layout["font"]), "size": look.font_px}},
+    }
 
 
 def _table(section: Section) -> Any:  # noqa: ANN401

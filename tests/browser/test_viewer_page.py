@@ -13,6 +13,7 @@ from viewing import model_of, serving
 from k25trace.figures.timeline import lane_labels
 from k25trace.pages import timeline
 from k25trace.pages.chapters import chapters
+from k25trace.pages.drawn import drawn
 from k25trace.pages.make import asked
 from k25trace.pages.parts import section_table
 from k25trace.palette import DARK, LIGHT, contrast
@@ -222,7 +223,7 @@ def test_tables_are_those_of_the_report(tab: str, opened: Any, model: Model) -> 
     page = opened(tab=tab)
     titles = page.locator("#content h2").all_inner_texts()
     every = {chapter.title: chapter for chapter in chapters(model.analysis, model.answers)}
-    sections = [s for title in titles for s in (every[title].table, *every[title].more) if s is not None]
+    sections = [table for title in titles for table in drawn(every[title]).tables]
     seen = page.locator("#content table").evaluate_all(CELLS)
     page.set_content("".join(map(section_table, sections)))
     assert seen == page.locator("table").evaluate_all(CELLS)
