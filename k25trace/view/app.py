@@ -13,7 +13,7 @@ from werkzeug.exceptions import BadRequest
 
 from k25trace.pages.shell import style, text
 from k25trace.report.header import warnings
-from k25trace.view.components import TABS, chapters_tab, named, tab_list, timeline_tab
+from k25trace.view.components import NAMED, TABS, chapters_tab, found_names, named, tab_list, timeline_tab
 from k25trace.view.model import Model, asked_hidden, asked_look, asked_view
 
 _PAGE = """<!DOCTYPE html>
@@ -75,6 +75,18 @@ def make_app(model: Model, secret: str, names: Sequence[str]) -> Dash:
         if tab == "timeline":
             return timeline_tab(model, asked_view(view) or _refused(), shown, _hidden(model, hidden))
         return chapters_tab(model, tab, shown) if isinstance(tab, str) and tab in TABS else _refused()
+
+    @app.callback(  # pyright: ignore[reportUnknownMemberType]
+        Output("named", "children"),
+        Input("find", "value"),
+        State("tab", "data"),
+        State("look", "data"),
+        prevent_initial_call=True,
+    )
+    def _found(sought: object, tab: object, look: object) -> Any:  # noqa: ANN401 - components of Dash
+        if not isinstance(tab, str) or tab not in NAMED or not isinstance(sought, str | None):
+            _refused()
+        return found_names(model, tab, asked_look(look) or _refused(), sought or "")
 
     @app.callback(  # pyright: ignore[reportUnknownMemberType]
         Output("timeline", "figure"),

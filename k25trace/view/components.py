@@ -1,5 +1,6 @@
 """Chapters, tables and the timeline as components of Dash: the same words and classes as the pages have."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 from dash import dcc, html
@@ -23,6 +24,9 @@ _TITLES = {
     "kernels": ("Longest-running kernels, and the rules that classified them",),
     "ranges": ("NVTX ranges",),
 }
+NAMED = {"kernels": ("kernels", "name"), "ranges": ("inclusive", "range")}
+"""Tabs whose rows have names that can be searched for: the frame of the analysis, and its column."""
+
 _BUTTONS = (
     ("whole", "Whole window", None),
     ("zoom-in", "+", "Zoom in"),
@@ -108,16 +112,34 @@ def _entry(entry: Entry, *, shown: bool) -> Any:  # noqa: ANN401
 
 def chapters_tab(model: Model, tab: str, look: Look) -> Any:  # noqa: ANN401
     """Return the chapters of the report that belong to a tab; those of no other are the overview."""
+    if tab in NAMED:
+        find = html.Label([f"Search {tab} ", dcc.Input(id="find", type="search")])
+        found = html.Div(_parts(model, tab, look), id="named", role="status")
+        return html.Div([html.Div(find, className="bar"), found], className="single")
+    said = [html.Li(s) for s in sentences(model.analysis, model.answers)] if tab not in _TITLES else []
+    return html.Div(
+        [*([html.Ul(said, className="verdict")] if said else []), *_parts(model, tab, look)], className="single"
+    )
+
+
+def found_names(model: Model, tab: str, look: Look, text: str) -> list[Any]:
+    """Return the chapter of a tab with those rows alone whose names hold a text, capital letters or not."""
+    if not text:
+        return _parts(model, tab, look)
+    left = model.naming(NAMED[tab], text)
+    if left is None:
+        return [html.P("No name holds that.", className="muted")]
+    return _parts(
+        left, tab, look, "Those whose names hold the text, the longest-running first; shares are of all kernels."
+    )
+
+
+def _parts(model: Model, tab: str, look: Look, note: str = "") -> list[Any]:
     every = chapters(model.analysis, model.answers)
     own = {title for titles in _TITLES.values() for title in titles}
     titles = _TITLES.get(tab)
     chosen = [c for c in every if (c.title in titles if titles else c.title not in own)]
-    said = (
-        [html.Ul([html.Li(s) for s in sentences(model.analysis, model.answers)], className="verdict")]
-        if titles is None
-        else []
-    )
-    return html.Div([*said, *(part for chapter in chosen for part in _shown(chapter, look))], className="single")
+    return [part for c in chosen for part in _shown(replace(c, note=note or c.note), look)]
 
 
 def _shown(chapter: Chapter, look: Look) -> list[Any]:

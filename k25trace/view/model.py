@@ -1,7 +1,7 @@
 """What the viewer shows, in memory, and what a browser may ask of it."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeGuard, cast
 
@@ -90,6 +90,16 @@ class Model:
         began, ended = (format_instant(at, width // 1_000) for at in (start, end))
         said = f"{began} to {ended}, {format_ns(width)}: {format_count(bars.height)} bars"
         return figure, said + (f", {format_count(merged)} of them several merged: zoom in" if merged else "")
+
+    def naming(self, where: tuple[str, str], text: str) -> "Model | None":
+        """Return the model with those rows alone of a frame of the analysis whose names hold a text; None: none do."""
+        name, column = where
+        frame: pl.DataFrame | None = getattr(self.analysis, name)
+        if frame is None:
+            return None
+        # Capital letters or not; the text is no pattern.
+        left = frame.filter(pl.col(column).str.to_lowercase().str.contains(text.lower(), literal=True))
+        return replace(self, analysis=replace(self.analysis, **{name: left})) if left.height else None
 
     def _laid(self, layout: dict[str, Any], view: tuple[int, int], look: Look) -> None:
         """Give a layout the room that its lanes and their labels need, the same to the left as the overview has."""

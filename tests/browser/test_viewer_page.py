@@ -237,6 +237,30 @@ def test_the_kernels_table_fits_a_wide_screen(opened: Any) -> None:
     assert max(edges) <= 1440
 
 
+@pytest.mark.parametrize(
+    ("tab", "sought"), [("kernels", "MARLIN"), ("kernels", "(T1::Params)"), ("ranges", "gpu_model")]
+)
+def test_names_are_searched_for(tab: str, sought: str, opened: Any, model: Model) -> None:
+    page = opened(tab=tab)
+    names = page.locator("#content tbody tr td:first-child")
+    before = names.all_inner_texts()
+    page.get_by_role("searchbox", name=f"Search {tab}").fill(sought)
+    page.wait_for_function(
+        "([all, text]) => { const now = [...document.querySelectorAll('#content tbody tr td:first-child')];"
+        " return now.length && now.length !== all && now.every(n => n.innerText.toLowerCase().includes(text)); }",
+        arg=[len(before), sought.lower()],
+    )
+    frame = model.analysis.kernels if tab == "kernels" else model.analysis.inclusive
+    assert frame is not None
+    column = "name" if tab == "kernels" else "range"
+    known = {name for name in frame[column].drop_nulls() if sought.lower() in name.lower()}
+    assert names.count() == min(len(known), 15 if tab == "kernels" else 12)
+    page.get_by_role("searchbox").fill("no such name")
+    page.wait_for_selector("text=No name holds that.")
+    page.get_by_role("searchbox").fill("")
+    page.wait_for_function("n => document.querySelectorAll('#content tbody tr').length === n", arg=len(before))
+
+
 @pytest.mark.parametrize("width", [400, 1440])
 def test_each_lane_has_its_height_and_its_label(width: int, opened: Any, model: Model) -> None:
     page = opened(width, tab="timeline")

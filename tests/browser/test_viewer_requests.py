@@ -36,6 +36,20 @@ def bodies() -> list[str]:
     found += [drawing({"start": 1, "end": 9}, hidden) for hidden in (None, {}, "x", [9999], [[]], [-1], ["0"])]
     found += [drawing({"start": 1, "end": 9}, [], look) for look in ([1], "dark", {"theme": "dark"}, {"narrow": True})]
     found += [content(tab) for tab in ("nonsense", None, ["overview"], {}, 7)]
+    asked = {"tab": "kernels", "look": {"theme": "light", "narrow": False}, "find": "x"}
+    for name, value in (("find", 7), ("find", ["x"]), ("tab", "steps"), ("tab", None), ("look", {})):
+        given = [{"id": k, "property": "data", "value": v} for k, v in {**asked, name: value}.items()]
+        found.append(
+            json.dumps(
+                {
+                    "output": "named.children",
+                    "outputs": {"id": "named", "property": "children"},
+                    "inputs": given[2:],
+                    "changedPropIds": ["find.value"],
+                    "state": given[:2],
+                }
+            )
+        )
     whole = json.loads(sound)
     for key in ("output", "outputs", "inputs", "state"):
         found += [json.dumps({**whole, key: odd}) for odd in (7, "x", ["x"], {"id": "x"}, [{"id": {}}])]
