@@ -194,7 +194,7 @@ def test_an_nsys_without_importer_leaves_a_recording_that_a_whole_one_can_import
     shutil.copy(home / "nsys", lone / "nsys")  # finds what belongs to it by its own place
     done = capture("-o", "q", "--trace", "nvtx", "--nsys", lone / "nsys", "--", *programs[TWO_PROCESSES]())
     assert done.code == 1
-    assert sorted(p.name for p in capture.out.iterdir()) == ["q.k25.json", "q.qdstrm"]
+    assert sorted(p.name for p in capture.out.iterdir()) == ["q.k25.json", "q.qdstrm"], done.stderr
     assert "only a raw recording (.qdstrm)" in " ".join(done.stderr.split())
     listed = run_here("doctor", "--nsys", lone / "nsys", "--format", "json")
     found = {c["name"]: c["status"] for c in json.loads(listed.stdout)["checks"]}
