@@ -119,7 +119,11 @@ def timeline_spec(
 
 
 def overview(scene: Scene, *, theme: Theme = LIGHT) -> go.Figure:
-    """Return, stacked by category, which part of the time the kernels of the scene's streams take, over its window."""
+    """Return which part of the time the kernels of the scene's streams take, stacked by category, over its window.
+
+    The height of a slot of time is the mean over GPUs. Where the kernels of a GPU overlap so that they sum to more than
+    the slot, each category has its share of it.
+    """
     axis: Spec = {"showticklabels": False, "showgrid": False, "zeroline": False, "fixedrange": True}
     layout: Spec = {
         "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
@@ -173,7 +177,8 @@ def describe(scene: Scene, bar: dict[str, int], item: dict[str, Any] | None) -> 
     part = PARTS[bar["part"]]
     if item is None:
         return f"{format_count(bar['count'])} {TIMES} {part}<br>{format_ns(bar['ns'])} together, merged: zoom in"
-    name = cast("str", scene.texts[item["text"]]) or "(unnamed)"
+    name = cast("str", scene.texts[item["text"]])
+    name = name if name.strip() else "(unnamed)"
     lines = [f"<b>{plain(name, _NAME_CHARACTERS)}</b>", part, format_ns(bar["ns"])]
     if item["latency_ns"] is not None:
         lines.append(f"launch latency {format_ns(item['latency_ns'])}")
@@ -196,7 +201,7 @@ def _overview(scene: Scene) -> list[Spec]:
     lanes = scene.lanes.filter(pl.col("kind") == KIND_NAMES[STREAM])
     gpus = max(1, lanes["gpu"].n_unique())
     kernels = scene.items.filter(pl.col("kind") == STREAM).select(
-        "part", pl.col("start_ns") - scene.start_ns, pl.col("end_ns") - scene.start_ns
+        "report", "gpu", "part", pl.col("start_ns") - scene.start_ns, pl.col("end_ns") - scene.start_ns
     )
     spread = (
         kernels.with_columns(
@@ -209,8 +214,13 @@ def _overview(scene: Scene) -> list[Spec]:
             pl.min_horizontal("end_ns", (pl.col("slot") + 1) * width).alias("until"),
             pl.max_horizontal("start_ns", pl.col("slot") * width).alias("from"),
         )
-        .group_by("part", "slot")
+        .group_by("report", "gpu", "part", "slot")
         .agg((pl.col("until") - pl.col("from")).sum().alias("ns"))
+        # Kernels of several streams of a GPU run at once: they share the slot.
+        .with_columns((pl.col("ns").sum().over("report", "gpu", "slot") / width).clip(lower_bound=1).alias("at_once"))
+        .sort("report", "gpu", "part", "slot")  # sums of floats depend on the order
+        .group_by("part", "slot", maintain_order=True)
+        .agg((pl.col("ns") / pl.col("at_once")).sum())
     )
     slots = -(-span // width)
     found: list[Spec] = []

@@ -10,6 +10,16 @@ K25.bars = (columns) => {
     level.reach = new Float64Array(level.end.length);
     for (let lane = 0; lane + 1 < level.first.length; lane++)
       for (let i = level.first[lane], far = -Infinity; i < level.first[lane + 1]; i++) level.reach[i] = far = Math.max(far, level.end[i]);
+    // How many intervals of its lane and part lie before a bar. Merging keeps their order: at every level, a bar of so
+    // many stands for the same ones.
+    level.before = new Uint32Array(level.end.length);
+    for (let lane = 0; lane + 1 < level.first.length; lane++) {
+      const seen = new Uint32Array(256);
+      for (let i = level.first[lane]; i < level.first[lane + 1]; i++) {
+        level.before[i] = seen[level.part[i]];
+        seen[level.part[i]] += level.count[i];
+      }
+    }
     levels.push(level);
   }
 
@@ -41,5 +51,45 @@ K25.bars = (columns) => {
     return 0;
   }
 
-  return { levels, span, choose, item: (name) => columns[`item.${name}`] };
+  // From where to where the intervals of a bar run, and whether the page knows it exactly: merged ones are drawn side by
+  // side, as wide as the time they sum.
+  function extent(n, i, lane) {
+    const [level, finest] = [levels[n], levels[0]];
+    const [since, until, part] = [level.before[i], level.before[i] + level.count[i], level.part[i]];
+    let [start, end, exact] = [Infinity, -Infinity, true];
+    for (let k = finest.first[lane]; k < finest.first[lane + 1]; k++) {
+      if (finest.part[k] !== part || finest.before[k] < since || finest.before[k] >= until) continue;
+      start = Math.min(start, finest.start[k]);
+      end = Math.max(end, finest.end[k]);
+      exact = exact && finest.item[k] >= 0;
+    }
+    return [start, end, exact];
+  }
+
+  // Which bars of a level stand for an interval that a function of items says yes to: 1 for those.
+  function marked(n, says) {
+    const [level, finest] = [levels[n], levels[0]];
+    const found = new Uint8Array(level.item.length);
+    for (let lane = 0; lane + 1 < level.first.length; lane++) {
+      const hits = new Map(); // by part, in order
+      for (let k = finest.first[lane]; k < finest.first[lane + 1]; k++)
+        if (finest.item[k] >= 0 && says(finest.item[k])) {
+          if (!hits.has(finest.part[k])) hits.set(finest.part[k], []);
+          hits.get(finest.part[k]).push(finest.before[k]);
+        }
+      if (!hits.size) continue;
+      for (let i = level.first[lane]; i < level.first[lane + 1]; i++) {
+        const mine = hits.get(level.part[i]);
+        if (!mine) continue;
+        if (level.item[i] >= 0) found[i] = says(level.item[i]) ? 1 : 0;
+        else {
+          const next = mine[lowerBound(mine, 0, mine.length, level.before[i] - 1)];
+          if (next < level.before[i] + level.count[i]) found[i] = 1;
+        }
+      }
+    }
+    return found;
+  }
+
+  return { levels, span, choose, extent, marked, item: (name) => columns[`item.${name}`] };
 };

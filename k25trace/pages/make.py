@@ -22,12 +22,20 @@ from k25trace.trace import Trace, open_trace, open_traces, refuse_twice
 
 
 def asked(
-    *, range_glob: str | None = None, domains: Sequence[str] | None = None, rules: Sequence[Path] = ()
+    *,
+    range_glob: str | None = None,
+    domains: Sequence[str] | None = None,
+    rules: Sequence[Path] = (),
+    step: int | None = None,
 ) -> Request:
     """Return what was asked for, as the head of a page repeats it."""
     # Pages hold what the JSON holds, ranges included.
     return Request(
-        output_format=Format.json, range_glob=range_glob, domains=tuple(domains or ()), rules=tuple(map(str, rules))
+        output_format=Format.json,
+        range_glob=range_glob,
+        domains=tuple(domains or ()),
+        rules=tuple(map(str, rules)),
+        step=step,
     )
 
 
@@ -56,7 +64,7 @@ def make_timeline(
 ) -> str:
     """Return the page that shows what ran when (see `shown`)."""
     found = shown(reports, window=window, step=step, gpus=gpus, domains=domains, rules=rules)
-    request = asked(domains=domains, rules=rules)
+    request = asked(domains=domains, rules=rules, step=step)
     return timeline.render(found.scene, found.analysis, request, found.missing)
 
 

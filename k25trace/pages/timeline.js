@@ -44,6 +44,7 @@
     const names = [];
     let marks = 0;
     let merged = 0;
+    const hits = found.found(n);
     for (let lane = 0; lane < lanes.length; lane++) {
       const [from, to] = span(level, lane, view[0], view[1]);
       const y = lanes[lane].y;
@@ -64,7 +65,7 @@
         if (width < 1) end = start + pixel;
         else if (width > 4) end -= pixel; // neighbours stay two
         area(traces[traceOf.get(part)], start, end, y, data.bar_half);
-        if (found.isFound(level.item[i])) area(traces[0], start - 2 * pixel, end + 2 * pixel, y, 0.5);
+        if (hits && hits[i]) area(traces[0], start - 2 * pixel, end + 2 * pixel, y, 0.5);
         const visibleFrom = Math.max(start, view[0]);
         const visible = (Math.min(end, view[1]) - visibleFrom) / pixel;
         if (visible > 26 && level.item[i] >= 0) {
@@ -83,6 +84,7 @@
     }
     for (const trace of traces) trace.visible = trace.x.length > 0;
     write(names);
+    mark();
     drawn = { level: n, marks, merged };
     const ticks = K25.ticks(view[0], view[1], plotWidth());
     [figure.layout.xaxis2.tickvals, figure.layout.xaxis2.ticktext] = ticks;
@@ -104,13 +106,31 @@
     });
   }
 
+  // The pinned bar, wherever the view has moved since.
+  function mark() {
+    const box = by("mark");
+    const bar = pinned && { ...pinned, level: levels[pinned.level] };
+    const [start, end] = bar ? [bar.level.start[bar.index], bar.level.end[bar.index]] : [0, 0];
+    box.hidden = !bar || hidden.has(bar.level.part[bar.index]) || end < view[0] || start > view[1];
+    if (box.hidden) return;
+    const scale = plotWidth() / (view[1] - view[0]);
+    const left = Math.max(0, (start - view[0]) * scale);
+    const right = Math.min(plotWidth(), Math.max((end - view[0]) * scale, left + 1));
+    const { l, t } = figure.layout.margin;
+    const [top, bottom] = [-1, 1].map((side) => fromTop(lanes[bar.lane].y + side * data.bar_half));
+    Object.assign(box.style, { left: `${l + left - 2}px`, width: `${right - left + 4}px`, top: `${t + top - 2}px`, height: `${bottom - top + 4}px` });
+  }
+
   function say() {
     const clock = `${K25.absolute(Math.floor(view[0]))}:${K25.absolute(Math.ceil(view[1]))}`;
+    // Reports have a clock each: of several, no window is that of all.
+    const [here, closer] = data.clock ? [data.clock, "a page of one report, with --window, has more"] : [`--window ${clock}`, `make one with --window ${clock}`];
     const width = view[1] - view[0];
-    by("view").textContent = `${K25.instant(view[0], width / 1000)} to ${K25.instant(view[1], width / 1000)}, ${time(width)} (--window ${clock})`;
+    by("view").textContent = `${K25.instant(view[0], width / 1000)} to ${K25.instant(view[1], width / 1000)}, ${time(width)} (${here})`;
     const marks = counted(drawn.marks, "bar");
     let detail = drawn.merged ? `${marks}, ${count(drawn.merged)} of them several merged: zoom in` : `${marks}, each one kernel, copy or range`;
-    if (drawn.merged && drawn.level === 0 && data.items_left_out) detail = `${marks}, ${count(drawn.merged)} of them several merged. This page holds no finer detail here: make one with --window ${clock}`;
+    if (!drawn.marks) detail = hidden.size ? "No bars: what is here belongs to categories that are hidden" : "No bars: nothing ran here";
+    if (drawn.merged && drawn.level === 0 && data.items_left_out) detail = `${marks}, ${count(drawn.merged)} of them several merged. This page holds no finer detail here: ${closer}`;
     by("detail").textContent = detail;
     chart.dataset.level = drawn.level;
     chart.dataset.marks = drawn.marks;
@@ -154,7 +174,7 @@
   const pan = (part) => go(view[0] + part * (view[1] - view[0]), view[1] + part * (view[1] - view[0]));
 
   const slider = K25.slider({ figure, view: () => [...view], go, least: LEAST });
-  const found = K25.search({ item: bars.item, view: () => view, go, draw, cut, leave: () => chart.focus() });
+  const found = K25.search({ item: bars.item, marked: bars.marked, view: () => view, go, draw, cut, leave: () => chart.focus() });
 
   // ---- the bar under the mouse, and the pinned one
 
@@ -195,14 +215,22 @@
   function pin(bar) {
     pinned = bar;
     by("pin").hidden = bar === null;
+    mark();
     if (bar === null) return;
     by("pinned").textContent = describe(bar, view[1] - view[0]);
   }
   let pressed = null;
+  let unclicked = null; // what was pinned before the last click
   chart.addEventListener("mousedown", (event) => (pressed = [event.clientX, event.clientY]), true);
   document.addEventListener("mouseup", (event) => {
     // A drag is a zoom, a click pins.
     if (!pressed || Math.abs(event.clientX - pressed[0]) > 3 || Math.abs(event.clientY - pressed[1]) > 3) return;
+    if (event.detail > 1) { // a double click is the whole window
+      pin(unclicked);
+      if (event.detail === 2) go(0, data.end);
+      return;
+    }
+    unclicked = pinned;
     const bar = under(event.clientX, event.clientY);
     if (bar) pin(bar);
   }, true);

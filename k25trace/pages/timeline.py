@@ -14,7 +14,7 @@ from k25trace.pages.shell import as_json, packed, page, text
 from k25trace.palette import COLOURS, PARTS, RANGE, STEP, WAIT, ink
 from k25trace.report.choices import Request
 from k25trace.report.json_ import build
-from k25trace.report.text import printable
+from k25trace.report.text import UNNAMED, printable
 from k25trace.results import ALL_GPUS, Analysis
 from k25trace.scene import HOST, KIND_NAMES, START_END, STREAM, Scene
 from k25trace.taxonomy import ALL_CATEGORIES
@@ -94,7 +94,7 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
         "level_count": len(kept),
         "items_left_out": left_out,
         "most_marks": MOST_MARKS,
-        "texts": [printable(name) for name in scene.texts],
+        "texts": [printable(name) if name.strip() else UNNAMED for name in scene.texts],
         "functions": _functions(scene),
         "kernel_parts": len(ALL_CATEGORIES),
         "totals": _totals(scene),
@@ -102,6 +102,7 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
         "shapes": scene.shapes,
         "ranks": scene.ranks,
         "origin": str(next(iter(scene.shifts.values())) if len(scene.shifts) == 1 else 0),
+        "clock": _clock(scene, analysis),
         "end": max(1, scene.end_ns),  # a view has a width
         "attribution": build(analysis, without=("ranges", "inclusive", "kernels")),
     }
@@ -117,7 +118,7 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
 _CONFIG = {
     "displayModeBar": False,
     "responsive": False,
-    "doubleClick": "reset",
+    "doubleClick": False,  # Plotly takes two clicks far apart for one
     "scrollZoom": False,
     "typesetMath": False,
 }
@@ -169,6 +170,14 @@ def _totals(scene: Scene) -> list[list[int] | None]:
     return found
 
 
+def _clock(scene: Scene, analysis: Analysis) -> str | None:
+    """Return from where the instants of several reports count; None: one report, whose clock they are in."""
+    if len(scene.shifts) == 1:
+        return None
+    whole = set(analysis.windows["selector"]) == {"kernels"}
+    return f"counted from each report's {'first kernel' if whole else 'start of the window'}"
+
+
 def _functions(scene: Scene) -> list[str | None]:
     """Return, by text that names a kernel, the function: what one would call it, without namespaces and arguments."""
     found: list[str | None] = [None] * len(scene.texts)
@@ -184,15 +193,17 @@ def _body(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[
     if bottoms_out:
         lead += (
             " Too many for one page: where you zoom in furthest, bars still hold several kernels, and --window makes"
-            " a page that has them one by one."
+            f" a page{' of one report' if len(scene.shifts) > 1 else ''} that has them one by one."
         )
     if len(scene.shifts) > 1:
         lead += " Clocks of different reports differ: each report's window begins at 0."
     notes = [*dict.fromkeys(scene.notes), *missing]
+    # Of several reports one expects waits, and sees none where their clocks cannot be compared.
+    opened = " open" if len(scene.shifts) > 1 and missing else ""
     label = text(f"{chart_label(analysis)} All figures are in the tables below.")
     chart = (
         f'<div id=plot><div id=chart tabindex=0 role=application aria-label="{label}" aria-describedby=view></div>'
-        "<div id=lanes aria-hidden=true></div><svg id=names aria-hidden=true></svg></div>"
+        "<div id=lanes aria-hidden=true></div><svg id=names aria-hidden=true></svg><div id=mark hidden></div></div>"
     )
     return "".join(
         (
@@ -211,7 +222,7 @@ def _body(scene: Scene, analysis: Analysis, request: Request, missing: Sequence[
             parts.table(analysis.categories.filter(pl.col("gpu") != ALL_GPUS)),
             parts.table(analysis.wall),
             "</details>",
-            f"<details><summary>What is not drawn</summary>{parts.listed(notes)}</details>" if notes else "",
+            f"<details{opened}><summary>What is not drawn</summary>{parts.listed(notes)}</details>" if notes else "",
         )
     )
 
@@ -241,7 +252,9 @@ _CONTROLS = (
     " window, click a bar to pin it. <kbd>&larr;</kbd> <kbd>&rarr;</kbd> <kbd>&uarr;</kbd> <kbd>&darr;</kbd> (on the"
     " chart) or <kbd>a</kbd> <kbd>d</kbd> <kbd>w</kbd> <kbd>s</kbd>: earlier, later, in, out. <kbd>0</kbd>: whole"
     " window. <kbd>n</kbd> <kbd>p</kbd>: next and previous bar of the row. <kbd>/</kbd>: search, <kbd>Enter</kbd>:"
-    " next hit. <kbd>Ctrl</kbd> and wheel: zoom.</p></details>"
+    " next hit, with <kbd>Shift</kbd> the one before. <kbd>Ctrl</kbd> and wheel: zoom. The height of the overview is"
+    " the part of the time in which kernels run, of several GPUs the mean; kernels that run at once share it."
+    "</p></details>"
 )
 
 

@@ -1,6 +1,6 @@
 "use strict";
 // What a bar is, in words.
-K25.told = ({ levels, item }) => {
+K25.told = ({ levels, item, extent }) => {
   const { data, time, count, counted } = K25;
   // Beginning and end of a long name: names of 100,000 characters exist.
   const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil((2 * most) / 3))}…${text.slice(text.length - Math.floor(most / 3))}`);
@@ -19,10 +19,13 @@ K25.told = ({ levels, item }) => {
     const it = level.item[i];
     const lines = [];
     const exact = `${time(level.ns[i])} (${count(level.ns[i])} ns)`;
-    if (it < 0) lines.push(`${count(level.count[i])} × ${part}, merged at this zoom`, `${exact.replace(" (", " together (")}`);
-    else {
+    if (it < 0) {
+      const [start, end, known] = extent(bar.level, i, bar.lane);
+      const [from, to] = [start, end].map((at) => K25.instant(at, width / 1000));
+      lines.push(`${count(level.count[i])} × ${part}, merged at this zoom`, exact.replace(" (", " together ("), `from ${known ? "" : "about "}${from} to ${to}`);
+    } else {
       const known = (column) => !Number.isNaN(item(column)[it]);
-      lines.push(data.texts[item("text")[it]] || "(unnamed)", part, `duration ${exact}, from ${K25.instant(item("start")[it], width / 1000)}`);
+      lines.push(data.texts[item("text")[it]], part, `duration ${exact}, from ${K25.instant(item("start")[it], width / 1000)}`);
       if (known("latency")) lines.push(`launch latency ${time(item("latency")[it])}`);
       if (known("bytes")) lines.push(counted(item("bytes")[it], "byte"));
       if (item("path")[it]) lines.push((data.marks.includes(level.part[i]) ? "" : "path ") + data.paths[item("path")[it]]);
@@ -30,7 +33,8 @@ K25.told = ({ levels, item }) => {
       if (known("kernels")) {
         const inside = item("kernels")[it];
         const what = item("part")[it] === data.host_part ? `${counted(inside, "operation")} launched` : counted(inside, "kernel");
-        lines.push(`${what} inside, kernel time ${time(item("kernel_ns")[it])}`);
+        if (!inside) lines.push("nothing launched inside on this GPU");
+        else lines.push(`${what} inside, kernel time ${time(item("kernel_ns")[it])}`);
       }
     }
     const ranks = data.ranks[lane.gpu];

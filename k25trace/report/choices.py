@@ -84,6 +84,8 @@ class Request:
         (empty: all but NCCL's), and the files of rules that come before the default ones.
     save
         Whether every result is also saved as a database.
+    step
+        The step that the window was chosen by; None: none was.
     """
 
     by: By = By.category
@@ -98,6 +100,7 @@ class Request:
     domains: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     save: bool = False
+    step: int | None = None
 
     def __post_init__(self) -> None:
         check_options(self.by, per_gpu=self.per_gpu, inclusive=self.inclusive, depth=self.depth)

@@ -19,7 +19,10 @@ def facts(analysis: Analysis, request: Request) -> list[tuple[str, str]]:
     names = sorted({name for name in gpus["name"].to_list() if name})
     several = analysis.reports.height > 1
     found = [(_numbered("report", row, several), _report(row)) for row in analysis.reports.iter_rows(named=True)]
-    found += [(_numbered("window", row, several), _window(row, gpus)) for row in analysis.windows.iter_rows(named=True)]
+    found += [
+        (_numbered("window", row, several), _window(row, gpus, request.step))
+        for row in analysis.windows.iter_rows(named=True)
+    ]
     found.append(("GPUs", ", ".join(gpus["gpu"]) + (f" ({printable(', '.join(names), 80)})" if names else "")))
     found += _chosen(request)
     found += of_templates(analysis.templates)
@@ -96,12 +99,14 @@ def _report(row: dict[str, object]) -> str:
     return f"{printable(str(row['file']))} ({printable(version, 60)})"
 
 
-def _window(row: dict[str, object], gpus: pl.DataFrame) -> str:
+def _window(row: dict[str, object], gpus: pl.DataFrame, step: int | None) -> str:
     start, end, pieces = row["start_ns"], row["end_ns"], row["piece_count"]
     if not isinstance(start, int) or not isinstance(end, int) or not isinstance(pieces, int):
         raise TypeError(f"no window: {row}")
     mine = gpus.filter(pl.col("report") == row["report"])
     selector = _SELECTORS.get(str(row["selector"]), "while operations of the selected ranges run")
+    if step is not None:
+        selector = f"--step {step}"
     if row.get("pattern"):
         selector = f"--range {printable(str(row['pattern']), 60)}: {selector}"
     whole, together = end - start, int(mine["window_ns"].sum())

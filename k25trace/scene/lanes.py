@@ -24,7 +24,7 @@ OTHERS = -1
 MOST_AT_ONCE = 6
 """Lanes that one stream, or one kind of lanes, takes where its intervals overlap."""
 
-_SPREAD = (START_END, COMMUNICATION, STREAM, COPIES)
+_SPREAD = (STEPS, START_END, COMMUNICATION, STREAM, COPIES)
 """Kinds whose intervals may overlap, and are told apart by further lanes."""
 
 MARK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -72,8 +72,8 @@ def as_items(frame: pl.DataFrame, report: int) -> pl.DataFrame:
 def placed(items: pl.DataFrame, traces: Sequence[Trace]) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
     """Return the lanes of some items, which item lies on which of them, and what has no room.
 
-    Kernels of communication lie on two lanes: that of their stream, and one that their GPU has for them. Where kernels
-    of a stream, copies or start/end ranges overlap, they take further lanes, as few as it takes.
+    Kernels of communication lie on two lanes: that of their stream, and one that their GPU has for them. Where steps,
+    kernels of a stream, copies or start/end ranges overlap, they take further lanes, as few as it takes.
 
     Returns
     -------
@@ -100,7 +100,9 @@ def placed(items: pl.DataFrame, traces: Sequence[Trace]) -> tuple[pl.DataFrame, 
     lanes = every.select("at", "beside").unique().sort("at", "beside").with_row_index("lane")
     every = every.join(lanes, on=["at", "beside"], how="left", maintain_order="left").drop("at", "beside")
     labelled = lanes.join(rows, on="at", how="left", maintain_order="left")
-    notes = [f"more than {MOST_AT_ONCE} kernels, copies or start/end ranges at once: the rest lie over one another"]
+    notes = [
+        f"more than {MOST_AT_ONCE} steps, kernels, copies or start/end ranges at once: the rest lie over one another"
+    ]
     return _labelled(labelled, traces), every, notes if crowded else []
 
 

@@ -16,23 +16,30 @@ MOST_THREADS = 2
 
 
 def host_ranges(source: Source) -> pl.DataFrame:
-    """Return the push/pop ranges on the threads that launched most on each GPU."""
-    spans = source.attribution.projected_spans()
-    depths = source.attribution.nesting.nodes.group_by("range").agg(pl.col("depth").min())
-    rows = source.attribution.push_pop["row"].gather(depths["range"])
-    ranked = spans.join(depths.select(rows.alias("row"), "depth"), on="row", how="left", maintain_order="left")
+    """Return the push/pop ranges on the threads that launched most on each GPU, those that launched nothing, too."""
+    depths = source.attribution.nesting.nodes.group_by("range").agg(pl.col("depth").min()).sort("range")
+    instance = ("row", "process", "thread", "name", "start_ns", "end_ns")
+    ranges = source.attribution.push_pop.select(instance)[depths["range"]].hstack(depths.select("depth"))
     busiest = (
-        ranked.group_by("gpu", "thread")
-        .agg(pl.col("kernel_ns").filter(pl.col("depth") == 1).sum())
+        _launches(source)
+        .group_by("gpu", "thread")
+        .agg(pl.col("kernel_ns").sum())
+        .join(ranges.select("thread").unique(), on="thread", how="semi")
         .sort("gpu", "kernel_ns", "thread", descending=[False, True, False])
         .with_columns(pl.int_range(pl.len()).over("gpu").alias("place"))
     )
     shown = busiest.filter(pl.col("place") < MOST_THREADS)
     if shown.height < busiest.height:
         source.notes.append(f"host ranges of more than {MOST_THREADS} threads a GPU: the busiest threads are drawn")
-    ranked = ranked.join(shown.select("gpu", "thread"), on=["gpu", "thread"], how="semi", maintain_order="left")
-    _note_depth(source, ranked["depth"])
-    inside = source.inside(ranked.filter(pl.col("depth") <= MOST_DEPTH))
+    launched = source.attribution.projected_spans().select("row", "gpu", "operation_count", "kernel_ns")
+    every = (
+        ranges.join(shown.select("gpu", "thread"), on="thread", how="inner")
+        .join(launched, on=["row", "gpu"], how="left")
+        .with_columns(pl.col("operation_count", "kernel_ns").fill_null(0))
+        .sort("row", "gpu")
+    )
+    _note_depth(source, every["depth"])
+    inside = source.inside(every.filter(pl.col("depth") <= MOST_DEPTH))
     return inside.select(
         "gpu",
         pl.lit(HOST).alias("kind"),
@@ -46,6 +53,15 @@ def host_ranges(source: Source) -> pl.DataFrame:
         pl.col("operation_count").alias("kernel_count"),
         "kernel_ns",
     )
+
+
+def _launches(source: Source) -> pl.DataFrame:
+    """Return by which thread each kernel and copy was launched, and the kernel's duration: gpu, thread, kernel_ns."""
+    keys = ["gpu", "thread"]
+    time = pl.col("end_ns") - pl.col("start_ns")
+    kernels = source.attribution.kernels.select(*keys, time.alias("kernel_ns"))
+    copies = source.attribution.copies.select(*keys, pl.lit(0, pl.Int64).alias("kernel_ns"))
+    return pl.concat([kernels, copies]).drop_nulls("thread")
 
 
 def start_end_ranges(source: Source) -> pl.DataFrame:

@@ -255,7 +255,9 @@ def test_search_finds_a_range_and_goes_there(pages: Any, show: Any) -> None:
     shown.after_drawing(lambda: shown.page.keyboard.press("Enter"))
     assert shown.chart("start") > first
     shown.page.fill("#search", "no such kernel")
-    shown.page.wait_for_function("() => document.getElementById('hits').textContent === 'nothing found'")
+    shown.page.wait_for_function(
+        "() => document.getElementById('hits').textContent === 'nothing found among what is drawn'"
+    )
     shown.check()
 
 

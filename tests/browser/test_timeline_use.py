@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,4 +258,182 @@ def test_a_window_of_no_length_shows_its_kernels(
     assert "NaN" not in shown.page.inner_text("body")
     shown.page.focus("#chart")
     shown.after_drawing(lambda: shown.page.keyboard.press("w"))
+    shown.check()
+
+
+def test_of_several_reports_no_window_is_offered(tmp_path: Path, show: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k25trace.pages.timeline.MOST_BARS", 1_000)
+    sources = [GOLDEN / "h200x2_decode_graph.sqlite", GOLDEN / "h200x2_vllm_graph.sqlite"]
+    for window, since in ((None, "first kernel"), ("60ms:160ms", "start of the window")):
+        made = tmp_path / "page.html"
+        made.write_text(make_timeline(sources, window=window), encoding="utf-8")
+        shown = show(made)
+        shown.page.focus("#chart")
+        for _ in range(7):
+            shown.after_drawing(partial(shown.page.keyboard.press, "w"))
+        assert f"(counted from each report's {since})" in shown.page.inner_text("#view")
+        assert "no finer detail" in shown.page.inner_text("#detail")
+        assert "a page of one report, with --window" in shown.page.inner_text("#detail")
+        assert ":" not in shown.page.inner_text("#detail").partition("detail here: ")[2]
+        assert "a page of one report that has them" in shown.page.inner_text("header")
+        # Their clocks cannot be compared, so no waits are drawn: the page says so where one sees it.
+        assert shown.page.get_by_text("waits in collectives: ").is_visible()
+        shown.check()
+
+
+OUTLINED = """() => {
+  // Lane and middle of each outline.
+  const found = document.getElementById('chart').data[0];
+  const middles = [];
+  for (let i = 0; i < found.x.length; i++)
+    if (found.x[i] !== null) middles.push([found.x[i], found.y[i]]);
+  const outlines = [];
+  for (let i = 0; i + 3 < middles.length; i += 4)
+    outlines.push([(middles[i][0] + middles[i + 2][0]) / 2, (middles[i][1] + middles[i + 1][1]) / 2]);
+  return outlines.map(([x, y]) => [K25.data.lanes.findIndex(l => Math.abs(l.y - y) < 0.1), x]);
+}"""
+
+HOLDERS = """words => {
+  // Lane and count of each drawn bar that holds such an interval: those of a lane and part keep their order.
+  const chart = document.getElementById('chart');
+  const of = (n, name) => window.k25columns[`level${n}.${name}`];
+  const n = Number(chart.dataset.level);
+  const texts = window.k25columns['item.text'];
+  const found = [];
+  K25.data.lanes.forEach((_, lane) => {
+    const drawn = new Map();
+    for (let i = of(n, 'first')[lane]; i < of(n, 'first')[lane + 1]; i++) {
+      const part = of(n, 'part')[i];
+      if (!drawn.has(part)) drawn.set(part, []);
+      for (let k = 0; k < of(n, 'count')[i]; k++) drawn.get(part).push(i);
+    }
+    const bars = new Set();
+    for (let i = of(0, 'first')[lane]; i < of(0, 'first')[lane + 1]; i++) {
+      const bar = drawn.get(of(0, 'part')[i]).shift();
+      if (K25.data.texts[texts[of(0, 'item')[i]]].toLowerCase().includes(words)) bars.add(bar);
+    }
+    for (const bar of [...bars].sort((a, b) => a - b)) found.push([lane, of(n, 'count')[bar]]);
+  });
+  return found;
+}"""
+
+
+def search(shown: Any, words: str) -> None:
+    def act() -> None:
+        shown.page.fill("#search", words)
+        shown.page.wait_for_function("() => document.getElementById('hits').textContent !== ''")
+
+    shown.after_drawing(act)
+
+
+def test_merged_bars_that_hold_a_hit_are_outlined(vllm: Path, show: Any) -> None:
+    shown = show(vllm)
+    assert shown.chart("level") > 0
+    search(shown, "marlin")
+    outlines, holders = shown.page.evaluate(OUTLINED), shown.page.evaluate(HOLDERS, "marlin")
+    assert any(count > 1 for _, count in holders)
+    assert [lane for lane, _ in outlines] == [lane for lane, _ in holders]
+    assert "not outlined" not in shown.page.inner_text("#hits")
+    search(shown, "no such kernel")
+    assert shown.page.inner_text("#hits") == "nothing found among what is drawn"
+    assert shown.page.evaluate(OUTLINED) == []
+    shown.check()
+
+
+def test_hits_that_a_page_does_not_place_are_counted(
+    page_of: Callable[..., Path], show: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k25trace.pages.timeline.MOST_BARS", 1_000)
+    shown = show(page_of("h200x2_vllm_graph.sqlite"))
+    search(shown, "marlin")
+    said = shown.page.inner_text("#hits")
+    times, unplaced = (
+        int(said.partition(before)[0].rpartition(" ")[2].replace(",", "")) for before in (" time", " of them")
+    )
+    placed = shown.page.evaluate(
+        """() => [...window.k25columns['item.text']].filter(
+          t => K25.data.texts[t].toLowerCase().includes('marlin')).length"""
+    )
+    assert times - unplaced == placed
+    assert 0 < unplaced <= times
+    shown.check()
+
+
+def test_the_first_hit_backwards_is_the_last(page_of: Callable[..., Path], show: Any) -> None:
+    trace = TraceBuilder()
+    for i in range(10):
+        trace.kernel(MARLIN, 1_000 + i * 100_000, 701, launch=10 + i * 10)
+    shown = show(page_of(trace))
+    for key, nth in (("Shift+Enter", 9), ("Shift+Enter", 8), ("Enter", 9), ("Enter", 0)):
+        if nth == 9 and key == "Shift+Enter":
+            search(shown, "marlin")
+        shown.after_drawing(lambda key=key: shown.page.press("#search", key))
+        assert shown.chart("start") <= nth * 100_000 + 350 <= shown.chart("end")
+        assert shown.chart("end") - shown.chart("start") < 10_000
+    shown.check()
+
+
+def test_a_pinned_bar_is_marked_and_says_from_when_to_when(vllm: Path, show: Any) -> None:
+    shown = show(vllm)
+    for merged in (True, False):
+        if not merged:
+            shown.page.focus("#chart")
+            while shown.chart("merged"):
+                shown.after_drawing(lambda: shown.page.keyboard.press("w"))
+        shown.page.keyboard.press("Escape")
+        assert shown.page.locator("#mark").is_hidden()
+        box = shown.page.evaluate(
+            """merged => {
+          const chart = document.getElementById('chart');
+          const area = chart.querySelector('.nsewdrag[data-subplot=x2y2]').getBoundingClientRect();
+          const [[a, b], [bottom, top]] = [chart.layout.xaxis2.range, chart.layout.yaxis2.range];
+          const of = name => window.k25columns[`level${chart.dataset.level}.${name}`];
+          for (let lane = 0; lane < K25.data.lanes.length; lane++)
+          if (K25.data.lanes[lane].stream) for (let i = of('first')[lane]; i < of('first')[lane + 1]; i++) {
+            const [s, e] = [of('start')[i], of('end')[i]];
+            if (s < a || e > b || (of('count')[i] > 1) !== merged || (e - s) / (b - a) * area.width < 3) continue;
+            const at = t => area.left + (t - a) / (b - a) * area.width;
+            return [at(s), at(e), area.top + (K25.data.lanes[lane].y - top) / (bottom - top) * area.height];
+          }
+        }""",
+            merged,
+        )
+        shown.page.mouse.click((box[0] + box[1]) / 2, box[2])
+        told = shown.page.inner_text("#pinned")
+        assert (" merged at this zoom" in told.splitlines()[0].replace(",", " ")) == merged
+        assert "from " in told
+        if merged:
+            assert " to " in told.splitlines()[2]
+        mark = shown.page.locator("#mark").bounding_box()
+        assert (mark["x"], mark["x"] + mark["width"]) == pytest.approx((box[0] - 2, box[1] + 2), abs=1.5)
+        assert mark["y"] < box[2] < mark["y"] + mark["height"] < box[2] + 14
+        shown.after_drawing(lambda: shown.page.click("#all"))
+        assert shown.page.locator("#mark").is_hidden()
+        assert shown.page.inner_text("#detail").startswith("No bars: what is here belongs to categories")
+        shown.after_drawing(lambda: shown.page.click("#all"))
+        assert shown.page.locator("#mark").is_visible()
+    shown.check()
+
+
+def test_a_double_click_pins_nothing(page_of: Callable[..., Path], show: Any) -> None:
+    trace = TraceBuilder()
+    trace.kernel(MARLIN, 1_000, 10_000, launch=10)
+    shown = show(page_of(trace))
+    shown.after_drawing(lambda: shown.page.click("#zoom-in"))
+    area = shown.page.locator("#chart .nsewdrag[data-subplot=x2y2]").bounding_box()
+    y = shown.page.evaluate("K25.data.lanes.findIndex(l => l.stream)") * 18 + area["y"] + 10
+    shown.after_drawing(lambda: shown.page.mouse.dblclick(area["x"] + area["width"] / 2, y))
+    assert shown.chart("end") - shown.chart("start") == whole(shown)
+    assert shown.page.locator("#pin").is_hidden()
+    shown.page.mouse.click(area["x"] + area["width"] / 2, y)
+    assert shown.page.locator("#pin").is_visible()
+    shown.check()
+
+
+def test_names_of_blanks_are_unnamed(page_of: Callable[..., Path], show: Any) -> None:
+    trace = TraceBuilder()
+    trace.push_pop("   ", 0, 60_000)
+    trace.kernel(MARLIN, 1_000, 50_000, launch=500)
+    shown = show(page_of(trace))
+    assert shown.page.locator("#names text", has_text="(unnamed)").count() == 2  # on the host, and on the GPU
     shown.check()

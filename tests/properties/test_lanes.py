@@ -8,14 +8,16 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit import ALL_REDUCE, CAST, MARLIN, RMS_NORM, TraceBuilder
+from tracekit import ALL_REDUCE, CAST, MARLIN, RMS_NORM, TraceBuilder, classify_known
 
 from k25trace import open_trace
 from k25trace.attribution import Attribution
 from k25trace.classify import load_rules
+from k25trace.figures.timeline import overview
 from k25trace.pages.marks import marks
 from k25trace.pages.why import why
-from k25trace.scene import START_END, WAITS, Scene, scene
+from k25trace.palette import PARTS, STEP
+from k25trace.scene import HOST, MARK_SCHEMA, START_END, STEPS, WAITS, Scene, scene
 from k25trace.scene.lanes import MOST_AT_ONCE, sublanes
 from k25trace.units import format_instant
 
@@ -161,3 +163,53 @@ def test_instants_have_the_digits_that_their_resolution_calls_for(ns: int, resol
     assert abs(said - ns) <= min(resolution, scale) / Decimal(2)
     digits = len(number.partition(".")[2])
     assert digits == 0 or scale > resolution * 10 ** (digits - 1)  # and no more
+
+
+def test_steps_that_overlap_lie_side_by_side(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    t.kernel(MARLIN, 1_000, 9_000, launch=10)
+    rows = [
+        ("0:0", STEPS, start, end, PARTS.index(STEP), "step", "") for start, end in ((1_000, 5_000), (4_000, 9_000))
+    ]
+    steps = pl.DataFrame(rows, schema=MARK_SCHEMA, orient="row")
+    found = scene([open_trace(t.write(tmp_path / "t.sqlite"))], load_rules(), marks=steps)
+    assert lanes_of(found)[:2] == [("steps", False, ["step"]), ("steps", True, ["step"])]
+
+
+def test_host_ranges_that_launched_nothing_are_drawn(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    t.push_pop("outer", 0, 9_000)
+    t.push_pop("idle", 2_000, 8_000)
+    t.push_pop("deeper", 3_000, 4_000)
+    t.kernel(MARLIN, 1_000, 8_500, launch=10)
+    t.kernel(CAST, 1_000, 8_500, launch=20, device=1)
+    t.push_pop("elsewhere", 0, 9_000, tid=77)  # on a thread that launched nothing
+    found = shown(t, tmp_path)
+    host = found.items.filter(pl.col("kind") == HOST)
+    told = [
+        (gpu, row, found.texts[text], count, ns)
+        for gpu, row, text, count, ns in host.select("gpu", "row", "text", "kernel_count", "kernel_ns").iter_rows()
+    ]
+    assert sorted(told) == [
+        (gpu, row, name, launched, launched * 8_500)
+        for gpu in (0, 1)
+        for row, name, launched in ((1, "outer", 1), (2, "idle", 0), (3, "deeper", 0))
+    ]
+
+
+def test_the_overview_is_never_higher_than_a_busy_gpu(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for stream in (7, 8, 9):
+        t.kernel(MARLIN, 1_000, 10_000, launch=stream, stream=stream)
+    t.kernel(CAST, 1_000, 10_000, launch=20, stream=10)
+    t.kernel(CAST, 11_000, 10_000, launch=30, stream=10)
+    t.kernel(CAST, 1_000, 20_000, launch=40, device=1)
+    t.kernel(MARLIN, 21_000, 10_000, launch=50, device=1)
+    traces = overview(shown(t, tmp_path)).to_dict()["data"]
+    parts = {trace["name"]: list(trace["y"]) for trace in traces}
+    marlin, cast = parts["gemm.marlin"], parts[classify_known(CAST.demangled)[0]]
+    slots = len(cast)
+    # Of GPU 0 three quarters and a quarter, then all and none; GPU 1 all of one.
+    for at, expected in ((slots // 6, (0.375, 0.625)), (slots // 2, (0, 1)), (5 * slots // 6, (0.5, 0))):
+        assert (marlin[at], cast[at]) == pytest.approx(expected, abs=0.001)
+    assert all(a + b <= 1.001 for a, b in zip(marlin, cast, strict=True))

@@ -106,6 +106,8 @@ def test_a_step_is_a_window_and_has_its_lane(run_in_process, tmp_path):
     data = embedded(page)
     start = min(step["start_ns"] for step in mine)
     assert (data["origin"], data["end"]) == (str(start), max(step["end_ns"] for step in mine) - start)
+    assert "(--step 4)" in outside_plotly(page)
+    assert "(--window)" not in outside_plotly(page)
     assert {"step 4"} == {text for text in data["texts"] if text.startswith("step ")}
 
 
