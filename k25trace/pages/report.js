@@ -18,6 +18,22 @@
       if (at.clientWidth < 500) layout.font = { ...layout.font, size: 10 };
       await Plotly.react(at, traces, layout, config);
       await writeWhatFits(at, traces);
+      await makeRoom(at);
+    }
+  }
+  // Texts beside bars need room that depends on the width: the axis grows until the last of them is whole. A text that
+  // was inside its bar can come to stand beside it, so it is measured again.
+  async function makeRoom(at) {
+    for (let round = 0; round < 8; round++) {
+      const [plot, box] = [at.querySelector(".nsewdrag").getBoundingClientRect(), at.getBoundingClientRect()];
+      let factor = 1;
+      for (const each of at.querySelectorAll(".bartext")) {
+        const text = each.getBoundingClientRect();
+        const room = box.right - 2 - text.width - plot.left;
+        if (text.right > box.right - 1 && room > 0) factor = Math.max(factor, (text.left - plot.left) / room);
+      }
+      if (factor === 1) return;
+      await Plotly.relayout(at, { "xaxis.range": [0, at._fullLayout.xaxis.range[1] * factor * 1.005] });
     }
   }
   // The ink of each cell of a heat map: that which stands out more on its shade (as k25trace.palette.ink).

@@ -226,6 +226,31 @@ def test_every_text_in_a_figure_stands_out_on_what_lies_behind_it(
     assert faint == []
 
 
+@pytest.mark.parametrize("width", [400, 1440])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("h200x2_decode_late", "h200x2_toy_eager", "h200x2_decode_lossy", "h200x2_vllm_graph"),
+        *("h200x1_mla_attention", "h200x1_gemm", "many"),
+    ],
+)
+def test_every_text_of_a_figure_is_whole(tmp_path: Path, show: Any, width: int, name: str) -> None:
+    report = many_gpus(tmp_path / "many.sqlite") if name == "many" else GOLDEN / f"{name}.sqlite"
+    page = show(written(tmp_path, report), width=width).page
+    measured = page.evaluate(
+        """() => [...document.querySelectorAll('.figure')].flatMap(figure => {
+             const box = figure.getBoundingClientRect();
+             return [...figure.querySelectorAll('svg text')]
+               .filter(t => t.textContent.trim() && getComputedStyle(t).display !== 'none')
+               .map(t => ({text: t.textContent, at: t.getBoundingClientRect()}))
+               .filter(({at}) => at.width && at.height)
+               .map(({text, at}) => ({text, left: at.left - box.left, right: box.right - at.right,
+                                      top: at.top - box.top, bottom: box.bottom - at.bottom})); })"""
+    )
+    assert len(measured) > 20
+    assert [each for each in measured if min(each[side] for side in ("left", "right", "top", "bottom")) < 0] == []
+
+
 def test_names_are_text(tmp_path: Path, show: Any) -> None:
     trace = TraceBuilder()
     trace.push_pop(HOSTILE, 0, 1_000)
