@@ -9,7 +9,7 @@ from k25trace.collectives import Collectives
 from k25trace.pairing import COLLECTIVE
 from k25trace.results import ALL_GPUS, Analysis
 from k25trace.taxonomy import UNCLASSIFIED
-from k25trace.units import counted, format_ns, format_share
+from k25trace.units import counted, format_count, format_ns, format_share
 from k25trace.waiting import INCONCLUSIVE
 
 WORTH_SAYING = 0.02
@@ -65,15 +65,27 @@ def _idle(analysis: Analysis) -> Iterator[str]:
     if not shares:
         return
     (least_gpu, least), (most_gpu, most) = min(shares, key=lambda s: s[1]), max(shares, key=lambda s: s[1])
-    if most < WORTH_SAYING:
-        yield f"The GPUs are hardly ever idle: at most {format_share(most)} of the window (GPU {most_gpu})."
-    elif len(shares) == 1:
-        yield f"GPU {most_gpu} is idle in {format_share(most)} of the window: no kernel and no copy runs."
+    low, high = format_share(least), format_share(most)
+    alike = low == high
+    who, verb = (_all_of([gpu for gpu, _ in shares]), "is" if len(shares) == 1 else "are")
+    if most == 0:
+        yield f"{who} {verb} never idle."
+    elif most < WORTH_SAYING:
+        rarely = high if alike else f"at most {high}"
+        yield f"{who} {verb} hardly ever idle: {rarely} of the window{'' if alike else f' (GPU {most_gpu})'}."
+    elif alike:
+        yield f"{who} {verb} idle in {high} of the window: no kernel and no copy runs."
     else:
         yield (
-            f"GPUs are idle in {format_share(least)} (GPU {least_gpu}) to {format_share(most)} (GPU {most_gpu}) of the"
-            " window: no kernel and no copy runs."
+            f"GPUs are idle in {low} (GPU {least_gpu}) to {high} (GPU {most_gpu}) of the window: no kernel and no copy"
+            " runs."
         )
+
+
+def _all_of(gpus: list[str]) -> str:
+    if len(gpus) == 1:
+        return f"GPU {gpus[0]}"
+    return "Both GPUs" if len(gpus) == 2 else f"All {format_count(len(gpus))} GPUs"
 
 
 def _communication(analysis: Analysis) -> Iterator[str]:
@@ -105,18 +117,27 @@ def _waits(analysis: Analysis, collectives: Collectives) -> list[str] | None:
         pl.col("wait_ns").sum().alias("all_ns"), pl.col("late_gpu", "wait_ns").first()
     )
     said: list[str] = []
+    named_ns = 0
     for gpu, every, late_gpu, most in by_gpu.sort("all_ns", descending=True, maintain_order=True).iter_rows():
-        if every and every >= WORTH_SAYING * windows[gpu]:
+        if len(said) < _MOST_ROWS and every and every >= WORTH_SAYING * windows[gpu]:
             part = "" if most == every else f", {format_ns(most)} of it"
             said.append(f"GPU {gpu} waits {format_ns(every)}{part} for GPU {late_gpu}")
+            named_ns += every
     if not said:
         return []
     wait, transfer = int(collectives.ranks["wait_ns"].sum()), int(collectives.ranks["transfer_ns"].sum())
-    more = f"; and {counted(len(said) - _MOST_ROWS, 'further GPU')}" if len(said) > _MOST_ROWS else ""
-    return [
+    others = by_gpu.filter(pl.col("all_ns") > 0).height - len(said)
+    if others:  # so that the parts add up to the whole
+        them = "the other GPU waits" if others == 1 else f"{format_count(others)} other GPUs wait"
+        said.append(f"{them} {format_ns(wait - named_ns)}")
+    left_out = int(collectives.unmatched["kernel_count"].sum())
+    told = (
         f"Kernels of collectives wait in {format_ns(wait)} of the {format_ns(wait + transfer)} that they take:"
-        f" {'; '.join(said[:_MOST_ROWS])}{more}."
-    ]
+        f" {'; '.join(said)}."
+    )
+    if left_out:
+        told += f" Left out for want of a match across GPUs: {counted(left_out, 'communication kernel')}."
+    return [told]
 
 
 def _waiting(analysis: Analysis) -> Iterator[str]:

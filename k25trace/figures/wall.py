@@ -175,7 +175,7 @@ def heatmap(categories: pl.DataFrame, *, by: str = "gpu", theme: Theme = LIGHT) 
         "showlegend": False,
     }
     layout: Spec = {
-        "xaxis": {"type": "category", "side": "top", "fixedrange": True, "ticks": "", "ticklabelstandoff": 4},
+        "xaxis": {"type": "category", "side": "top", "fixedrange": True, "ticks": ""},
         "yaxis": {"autorange": "reversed", "fixedrange": True, "ticks": "", "showgrid": False},
     }
     traces = [cell, written] if len(keys) <= _FEW else [cell]

@@ -31,6 +31,9 @@ TOP_PATHS = 12
 TOP_ROWS = 12
 
 _GPU = "GPU"
+_WAITS_INSIDE = (
+    "Kernels of collectives run while they wait: where one GPU communicates much longer, it most likely waits."
+)
 _RULE = Column("Rule", lambda value: NOTHING if value is None else printable(str(value), 60), right=False)
 _NAME = Column("Name", lambda value: printable(str(value), 160), right=False)
 _BUSY_SHARE = Column("Busy share", COLUMNS["wall_share"].text)
@@ -122,7 +125,7 @@ def chapters(analysis: Analysis, answers: Why = NOT_ASKED) -> list[Chapter]:
                     "window_ns",
                 ),
             ),
-            "Kernels of collectives run while they wait: where one GPU communicates much longer, it most likely waits.",
+            _WAITS_INSIDE if int(analysis.gpus["communication_ns"].sum()) else "",
             drawn=_GPU,
         ),
         Chapter("Kernel time by category and GPU", partial(heatmap, per_gpu), drawn=_GPU),

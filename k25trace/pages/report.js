@@ -19,7 +19,14 @@
       await Plotly.react(at, traces, layout, config);
       await writeWhatFits(at, traces);
       await makeRoom(at);
+      await lower(at);
     }
+  }
+  // Labels above a heat map, turned where they are many: Plotly leaves them some pixels too little.
+  async function lower(at) {
+    const [plot, box] = [at.querySelector(".nsewdrag").getBoundingClientRect(), at.getBoundingClientRect()];
+    const over = box.top - Math.min(...[...at.querySelectorAll(".xtick text")].map((t) => t.getBoundingClientRect().top));
+    if (over > 0) await Plotly.relayout(at, { "yaxis.domain": [0, 1 - (over + 2) / plot.height] });
   }
   // Texts beside bars need room that depends on the width: the axis grows until the last of them is whole. A text that
   // was inside its bar can come to stand beside it, so it is measured again.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tracekit import ADD, ALL_REDUCE, CAST, MARLIN, RMS_NORM, TraceBuilder, unknown
+from tracekit import ADD, ALL_GATHER, ALL_REDUCE, CAST, MARLIN, RMS_NORM, TraceBuilder, unknown
 
 from k25trace import attribute, match_collectives
 from k25trace.figures import why
@@ -60,7 +60,7 @@ def test_verdict_says_who_waits_for_whom_where_collectives_tell(tmp_path):
     report = trace.write(tmp_path / "in.sqlite")
     assert verdict(attribute(report), match_collectives(report))[-1] == (
         "Kernels of collectives wait in 6.00 µs of the 8.40 µs that they take: GPU 0:0 waits 3.20 µs, 2.70 µs of it for"
-        " GPU 0:1; GPU 0:2 waits 2.40 µs for GPU 0:1."
+        " GPU 0:1; GPU 0:2 waits 2.40 µs for GPU 0:1; the other GPU waits 400 ns."
     )
 
 
@@ -91,12 +91,69 @@ def test_verdict_of_one_gpu_that_waits_for_another(tmp_path):
         trace.kernel(ALL_REDUCE, 1_000 - waits, waits, device=device, launch=1)
     assert said(trace, tmp_path) == [
         "Of the window, most goes to gemm.marlin 65.0 % and exposed comm.allreduce 35.0 %.",
-        "The GPUs are hardly ever idle: at most 0.0 % of the window (GPU 0:0).",
+        "Both GPUs are never idle.",
         "Communication runs for 700 ns over all GPUs, and 100.0 % of that (700 ns) is exposed: no other kernel runs"
         " then.",
         "GPU 0:1 spends 600 ns in communication and GPU 0:0 100 ns. The kernel of a collective runs while it waits, so"
         " GPU 0:1 most likely waits for GPU 0:0.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sentence"),
+    [
+        ([900], "GPU 0:0 is idle in 10.0 % of the window: no kernel and no copy runs."),
+        ([900] * 2, "Both GPUs are idle in 10.0 % of the window: no kernel and no copy runs."),
+        ([900] * 64, "All 64 GPUs are idle in 10.0 % of the window: no kernel and no copy runs."),
+        (
+            [900, 800],
+            "GPUs are idle in 10.0 % (GPU 0:0) to 20.0 % (GPU 0:1) of the window: no kernel and no copy runs.",
+        ),
+        ([990, 995], "Both GPUs are hardly ever idle: at most 1.0 % of the window (GPU 0:0)."),
+        ([990] * 3, "All 3 GPUs are hardly ever idle: 1.0 % of the window."),
+        ([1000], "GPU 0:0 is never idle."),
+        ([1000] * 3, "All 3 GPUs are never idle."),
+    ],
+)
+def test_verdict_says_once_what_holds_of_every_gpu(tmp_path, lengths, sentence):
+    trace = TraceBuilder()
+    for device, length in enumerate(lengths):
+        trace.kernel(MARLIN, 0, length - 1, device=device, pid=1_000 + device, launch=0)
+        trace.kernel(MARLIN, 999, 1, device=device, pid=1_000 + device, launch=1)
+    assert said(trace, tmp_path)[1:] == [sentence]
+
+
+def test_verdict_says_of_idle_time_below_what_is_shown_that_it_is_there(tmp_path):
+    trace = TraceBuilder()
+    trace.kernel(MARLIN, 0, 99_990, launch=0)
+    trace.kernel(MARLIN, 99_999, 1, launch=1)
+    assert said(trace, tmp_path)[1] == "GPU 0:0 is hardly ever idle: <0.1 % of the window."
+
+
+def test_verdict_accounts_for_all_waits_and_names_what_is_left_out(tmp_path):
+    """GPU 0 waits 900 of 10,000 ns for GPU 1, which waits 50 for it: too little for a name; a third pairs with none."""
+    trace = TraceBuilder()
+    for number, each in enumerate([(0, 900), (50, 0)]):
+        for gpu, arrives in enumerate(each):
+            waiting(trace, gpu, number, arrives, 1_000)
+    trace.kernel(MARLIN, 29_000, 1_000, device=0, pid=1_000, launch=8)
+    trace.kernel(MARLIN, 29_000, 1_000, device=1, pid=1_001, launch=8)
+    report = trace.write(tmp_path / "in.sqlite")
+    assert verdict(attribute(report), match_collectives(report))[-1] == (
+        "Kernels of collectives wait in 950 ns of the 3.05 µs that they take: GPU 0:0 waits 900 ns for GPU 0:1; the"
+        " other GPU waits 50 ns."
+    )
+    trace.kernel(ALL_GATHER, 40_000, 500, device=1, pid=1_001, launch=9)
+    report = trace.write(tmp_path / "more.sqlite")
+    assert verdict(attribute(report), match_collectives(report))[-1].endswith(
+        " Left out for want of a match across GPUs: 1 communication kernel."
+    )
+
+
+def test_the_note_about_waits_stands_only_where_there_is_communication(run_in_process):
+    for report, there in ((DECODE, True), (GOLDEN / "h200x1_mla_attention.sqlite", False)):
+        done = run_in_process("report", report, "--format", "md")
+        assert ("Kernels of collectives run while they wait" in done.stdout) is there
 
 
 def test_verdict_does_not_speak_of_waiting_where_gpus_communicate_alike(tmp_path):
