@@ -49,19 +49,20 @@ COLOURS: dict[str, str] = {
 """Category, wall row that is no category, or kind of range → colour."""
 
 CAUSE_COLOURS: dict[str, str] = {
-    "host-bound": "#b09126",
-    "launch-bound": "#785b00",
-    "sync": "#5e60fb",
-    "dependency": "#008497",
-    "graph-internal": "#970ed8",
-    "profiler": "#747e81",
-    "edge": "#8d939c",
-    "short": "#6b665d",
-    "unknown": "#595f68",
-    WAIT: "#ff4d00",
-    TRANSFER: "#008497",
+    "host-bound": "#c65910",
+    "launch-bound": "#8b544b",
+    "sync": "#6939ef",
+    "dependency": "#0da048",
+    "graph-internal": "#b30fa8",
+    "profiler": "#cf6ebb",
+    "edge": "#a48488",
+    "short": "#645b7b",
+    "unknown": "#86936c",
 }
-"""Cause of a gap, or part of a collective → colour; never in one figure with categories."""
+"""Cause of a gap → colour: that of no category, no row and no range."""
+
+COLLECTIVE_COLOURS: dict[str, str] = {WAIT: COLOURS[WAIT], TRANSFER: "#5a7ee2"}
+"""Part of a collective → colour: a wait has the one that it has in a timeline."""
 
 PARTS: tuple[str, ...] = (
     *ALL_CATEGORIES,

@@ -7,7 +7,7 @@ import polars as pl
 
 from k25trace.figures.axes import bars_px, figure, segment, stacked
 from k25trace.figures.wall import heatmap
-from k25trace.palette import CAUSE_COLOURS, LIGHT, TRANSFER, WAIT, Theme
+from k25trace.palette import CAUSE_COLOURS, COLLECTIVE_COLOURS, LIGHT, TRANSFER, WAIT, Theme
 
 MOST_STEPS = 300
 """Steps of one heat map; the first ones are shown of more."""
@@ -42,7 +42,7 @@ def waits(ranks: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
     long = pl.concat(
         [summed.select("gpu", pl.lit(what).alias("what"), pl.col(column).alias("ns")) for what, column in _SIDES]
     )
-    return _stacked(long, {WAIT: CAUSE_COLOURS[WAIT], TRANSFER: CAUSE_COLOURS[TRANSFER]}, theme)
+    return _stacked(long, COLLECTIVE_COLOURS, theme)
 
 
 _SIDES = ((WAIT, "wait_ns"), (TRANSFER, "transfer_ns"))
@@ -57,7 +57,7 @@ def causes(summary: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
         gpu, cause, gap_ns (`k25trace.gaps.Gaps.summary`).
     """
     long = summary.select("gpu", pl.col("cause").alias("what"), pl.col("gap_ns").alias("ns"))
-    return _stacked(long, {k: c for k, c in CAUSE_COLOURS.items() if k not in {WAIT, TRANSFER}}, theme)
+    return _stacked(long, CAUSE_COLOURS, theme)
 
 
 def _natural(key: str) -> list[int | str]:

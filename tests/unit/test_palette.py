@@ -11,6 +11,7 @@ from k25trace.accounting import MEMCPY, MEMSET, OPAQUE, WALL_ROWS
 from k25trace.gaps import CAUSES
 from k25trace.palette import (
     CAUSE_COLOURS,
+    COLLECTIVE_COLOURS,
     COLOURS,
     DARK,
     LIGHT,
@@ -47,6 +48,10 @@ def linear(hexed: str) -> np.ndarray:
     return np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in levels])
 
 
+def seen(hexed: str, eye: str) -> np.ndarray:
+    return lab(np.clip(np.array(SIGHT[eye]) @ linear(hexed), 0, 1))
+
+
 def test_every_category_and_wall_row_has_a_colour_and_no_two_share_one():
     assert set(COLOURS) == {*PARTS}
     assert PARTS[: len(ALL_CATEGORIES)] == ALL_CATEGORIES
@@ -58,8 +63,8 @@ def test_every_category_and_wall_row_has_a_colour_and_no_two_share_one():
 @pytest.mark.parametrize("eye", SIGHT)
 def test_no_two_categories_look_alike(eye):
     compared = {n: c for n, c in COLOURS.items() if n in ALL_CATEGORIES or n in {MEMCPY, MEMSET, OPAQUE}}
-    seen = {n: lab(np.clip(np.array(SIGHT[eye]) @ linear(c), 0, 1)) for n, c in compared.items()}
-    differences = {(a, b): np.linalg.norm(seen[a] - seen[b]) for a, b in itertools.combinations(seen, 2)}
+    looks = {n: seen(c, eye) for n, c in compared.items()}
+    differences = {(a, b): np.linalg.norm(looks[a] - looks[b]) for a, b in itertools.combinations(looks, 2)}
     assert min(differences.values()) >= 9, min(differences, key=differences.get)
 
 
@@ -72,10 +77,35 @@ def test_colours_and_texts_stand_out(theme):
     assert {n: c for n, c in COLOURS.items() if contrast(ink(c), c) < 4.5} == {}
 
 
+OF_CAUSES = CAUSE_COLOURS | {TRANSFER: COLLECTIVE_COLOURS[TRANSFER]}
+
+
 def test_every_cause_of_a_gap_has_a_colour_that_stands_out():
-    assert set(CAUSE_COLOURS) == {*CAUSES, WAIT, TRANSFER}
+    assert set(CAUSE_COLOURS) == set(CAUSES)
     for theme in (LIGHT, DARK):
-        assert {n: c for n, c in CAUSE_COLOURS.items() if contrast(c, theme.background) < 3} == {}
+        assert {n: c for n, c in OF_CAUSES.items() if contrast(c, theme.background) < 3} == {}
+    assert {n: c for n, c in OF_CAUSES.items() if contrast(ink(c), c) < 4.5} == {}
+
+
+@pytest.mark.parametrize("eye", SIGHT)
+def test_no_two_causes_look_alike_and_transfer_is_no_wait(eye):
+    def differences(pairs):
+        return {(a, b): np.linalg.norm(seen(a, eye) - seen(b, eye)) for a, b in pairs}
+
+    causes = differences(itertools.combinations(OF_CAUSES.values(), 2))
+    assert min(causes.values()) >= 9, min(causes, key=causes.get)
+    assert min(differences([(COLOURS[WAIT], COLLECTIVE_COLOURS[TRANSFER])]).values()) >= 25
+
+
+def test_no_cause_has_the_colour_of_a_category_and_a_wait_has_one_everywhere():
+    assert {WAIT: COLOURS[WAIT], TRANSFER: OF_CAUSES[TRANSFER]} == COLLECTIVE_COLOURS
+    for eye, least in (("full", 10), *((eye, 4.5) for eye in SIGHT)):
+        near = {
+            (cause, name): distance
+            for (cause, one), (name, other) in itertools.product(OF_CAUSES.items(), COLOURS.items())
+            if (distance := np.linalg.norm(seen(one, eye) - seen(other, eye))) < least
+        }
+        assert near == {}
 
 
 def test_contrast_is_that_of_the_guidelines():
