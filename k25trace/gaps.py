@@ -15,7 +15,7 @@ from k25trace.examined import NO_KERNEL, Examined, Report, examine
 from k25trace.intervals import covered, subtract, union
 from k25trace.nesting import NO_STACK, last_at
 from k25trace.paths import path_text
-from k25trace.results import together
+from k25trace.results import gpu_order, together
 from k25trace.selection import Bounds, select_range
 from k25trace.stepping import Stepping, find_stepping
 from k25trace.templates import Template
@@ -136,7 +136,7 @@ def find_gaps(
     short = pl.concat([part.short for part in parts])
     return Gaps(
         reports=pl.concat([part.report for part in parts]),
-        gaps=gaps.sort("gap_ns", *_KEY, descending=[True, False, False]),
+        gaps=gaps.sort("gap_ns", gpu_order(), "start_ns", descending=[True, False, False]),
         summary=_summary(gaps, short, gpus),
         steps=_by_step(gaps, short),
         histogram=pl.concat([part.histogram for part in parts]),
@@ -419,11 +419,11 @@ def _summary(gaps: pl.DataFrame, short: pl.DataFrame, gpus: pl.DataFrame) -> pl.
     share = pl.when(pl.col("idle_ns") > 0).then(pl.col("gap_ns") / pl.col("idle_ns")).otherwise(0.0)
     order = pl.col("cause").replace_strict({cause: i for i, cause in enumerate(CAUSES)}, return_dtype=pl.Int64)
     found = rows.join(gpus.select("gpu", "idle_ns"), on="gpu", how="left").with_columns(share.alias("gap_share"))
-    return found.sort("gpu", order).select("gpu", "cause", "gap_count", "gap_ns", "gap_share", *_PARTS)
+    return found.sort(gpu_order(), order).select("gpu", "cause", "gap_count", "gap_ns", "gap_share", *_PARTS)
 
 
 def _by_step(gaps: pl.DataFrame, short: pl.DataFrame) -> pl.DataFrame:
     order = pl.col("cause").replace_strict({cause: i for i, cause in enumerate(CAUSES)}, return_dtype=pl.Int64)
     found = gaps.group_by(*_STEP, "cause").agg(pl.len().cast(pl.Int64).alias("gap_count"), pl.col("gap_ns").sum())
     rest = short.select(*_STEP, pl.lit(SHORT).alias("cause"), "gap_count", "gap_ns")
-    return pl.concat([rest, found]).drop_nulls("step").sort(*_STEP, order)
+    return pl.concat([rest, found]).drop_nulls("step").sort(gpu_order(), "process", "step", order)

@@ -133,7 +133,7 @@ def combine(parts: list[Part], traces: list[Trace], *, ranges: bool, chosen: Col
         gpus=gpus,
         processes=pl.concat([_process_rows(part) for part in parts]),
         categories=categories,
-        families=_in_gpu_order(families, gpus, ["kernel_ns", "family"], [True, False]),
+        families=_in_gpu_order(families, ["kernel_ns", "family"], [True, False]),
         wall=wall,
         ranges=owned,
         inclusive=_inclusive(owned) if owned is not None else None,
@@ -306,10 +306,23 @@ def share(part: str, whole: str) -> pl.Expr:
     return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole)).otherwise(0.0)
 
 
-def place_of(gpus: pl.DataFrame) -> pl.Expr:
+def place_of_gpu(key: str) -> tuple[int, int, str]:
+    """Return what sorts the keys of GPUs as `Analysis.gpus` does: 0:10 after 0:9, those of processes, then all GPUs."""
+    last = 1 << 62
+    report, _, own = key.partition(":")
+    if key == ALL_GPUS:
+        return last, last, ""
+    return int(report), int(own) if own.isdecimal() else last, own
+
+
+def gpu_order() -> pl.Expr:
     """Return the place of a row's ``gpu`` in the order of `Analysis.gpus`; rows over all GPUs come last."""
-    order = {gpu: i for i, gpu in enumerate([*gpus["gpu"], ALL_GPUS])}
-    return pl.col("gpu").replace_strict(order, return_dtype=pl.Int64)
+    return pl.col("gpu").map_batches(_places, return_dtype=pl.Int64)
+
+
+def _places(keys: pl.Series) -> pl.Series:
+    ordered = sorted(keys.unique().drop_nulls().to_list(), key=place_of_gpu)
+    return keys.replace_strict({key: i for i, key in enumerate(ordered)}, default=None, return_dtype=pl.Int64)
 
 
 def _categories(parts: list[Part], gpus: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
@@ -358,7 +371,7 @@ def _categories(parts: list[Part], gpus: pl.DataFrame, names: pl.DataFrame) -> p
             "max_ns",
         )
     )
-    return _in_gpu_order(joined, gpus, ["kernel_ns", "category"], [True, False])
+    return _in_gpu_order(joined, ["kernel_ns", "category"], [True, False])
 
 
 def _medians(parts: list[Part]) -> pl.DataFrame:
@@ -436,7 +449,7 @@ def _inclusive(ranges: pl.DataFrame) -> pl.DataFrame:
     )
     return _summed(named, by).sort(
         "report",
-        "gpu",
+        gpu_order(),
         "process",
         "kernel_ns",
         "range",
@@ -468,5 +481,5 @@ def _unclassified(names: pl.DataFrame) -> list[ReportWarning]:
     return [warn("unclassified", count, seen)]
 
 
-def _in_gpu_order(frame: pl.DataFrame, gpus: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:
-    return frame.sort(place_of(gpus), *(pl.col(c) for c in then), descending=[False, *descending])
+def _in_gpu_order(frame: pl.DataFrame, then: list[str], descending: list[bool]) -> pl.DataFrame:
+    return frame.sort(gpu_order(), *(pl.col(c) for c in then), descending=[False, *descending])

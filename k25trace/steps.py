@@ -13,7 +13,7 @@ from k25trace.intervals import covered, length, union
 from k25trace.kinds import step_kinds
 from k25trace.paths import path_text
 from k25trace.percentiles import nearest_rank, summary
-from k25trace.results import ALL_GPUS, together
+from k25trace.results import ALL_GPUS, gpu_order, together
 from k25trace.selection import Bounds
 from k25trace.stepping import Stepping, find_stepping
 from k25trace.taxonomy import ALL_CATEGORIES
@@ -36,6 +36,7 @@ MEASURES = ("span", "period", "busy", "exposed_communication", "idle", "opaque",
 """Times of a step that are no category: the columns ``MEASURE_ns`` of `Steps.steps`."""
 
 _STEP = ["gpu", "process", "index"]
+_STEP_ORDER = [gpu_order(), "process", "index"]
 _LAYER = re.compile(r"(?:^|[^A-Za-z])layers?[._ ]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
@@ -243,7 +244,7 @@ def _kernel_rows(examined: Examined, stepping: Stepping, by: str) -> pl.DataFram
 
 def _category_rows(examined: Examined, stepping: Stepping) -> pl.DataFrame:
     found = _kernel_rows(examined, stepping, "category").select(*_STEP, "category", "kernel_count", "kernel_ns")
-    return found.sort(*_STEP, pl.col("kernel_ns"), "category", descending=[False, False, False, True, False])
+    return found.sort(*_STEP_ORDER, pl.col("kernel_ns"), "category", descending=[False, False, False, True, False])
 
 
 def _layer_rows(examined: Examined, stepping: Stepping) -> pl.DataFrame:
@@ -322,7 +323,7 @@ def _over_gpus(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _summarised(filled: pl.DataFrame) -> pl.DataFrame:
     found = _over_gpus(filled).group_by("gpu", "kind", "category").agg(summary("kernel_ns"))
-    return found.sort("gpu", "kind", "mean_ns", "category", descending=[False, False, True, False])
+    return found.sort(gpu_order(), "kind", "mean_ns", "category", descending=[False, False, True, False])
 
 
 def _measured(steps: pl.DataFrame) -> pl.DataFrame:
@@ -331,13 +332,13 @@ def _measured(steps: pl.DataFrame) -> pl.DataFrame:
     )
     order = pl.col("measure").replace_strict({m: i for i, m in enumerate(MEASURES)}, return_dtype=pl.Int64)
     found = _over_gpus(long.drop_nulls("ns")).group_by("gpu", "kind", "measure").agg(summary("ns"))
-    return found.sort("gpu", "kind", order)
+    return found.sort(gpu_order(), "kind", order)
 
 
 def _by_layer(steps: pl.DataFrame, layers: pl.DataFrame) -> pl.DataFrame:
     filled = _filled(steps, layers, ["layer", "category"])
     found = _over_gpus(filled).group_by("gpu", "kind", "layer", "category").agg(summary("kernel_ns", (50,)))
-    return found.sort("gpu", "kind", "layer", "category", nulls_last=True)
+    return found.sort(gpu_order(), "kind", "layer", "category", nulls_last=True)
 
 
 def _outliers(steps: pl.DataFrame, categories: pl.DataFrame) -> pl.DataFrame:
@@ -362,5 +363,5 @@ def _outliers(steps: pl.DataFrame, categories: pl.DataFrame) -> pl.DataFrame:
     spans = steps.group_by(of_kind).agg(nearest_rank("span_ns", 50).alias("p50_ns"))
     found = out.join(spans, on=of_kind, how="left").join(grown, on=_STEP, how="left")
     return found.select(*_STEP, "kind", "span_ns", "p50_ns", "grew").sort(
-        "span_ns", *_STEP, descending=[True, *[False] * 3]
+        "span_ns", *_STEP_ORDER, descending=[True, *[False] * 3]
     )

@@ -7,7 +7,7 @@ import polars as pl
 from k25trace.accounting import IDLE, MEMCPY, MEMSET, OPAQUE, OUTSIDE
 from k25trace.collectives import Collectives
 from k25trace.pairing import COLLECTIVE
-from k25trace.results import ALL_GPUS, Analysis
+from k25trace.results import ALL_GPUS, Analysis, gpu_order
 from k25trace.taxonomy import UNCLASSIFIED
 from k25trace.units import counted, format_count, format_ns, format_share
 from k25trace.waiting import INCONCLUSIVE
@@ -110,7 +110,7 @@ def _waits(analysis: Analysis, collectives: Collectives) -> list[str] | None:
         collectives.ranks.join(late, on=COLLECTIVE, nulls_equal=True)
         .group_by("gpu", "late_gpu")
         .agg(pl.col("wait_ns").sum())
-        .sort("wait_ns", "gpu", "late_gpu", descending=[True, False, False])
+        .sort("wait_ns", gpu_order(), "late_gpu", descending=[True, False, False])
     )
     windows = dict(analysis.gpus.select("gpu", "window_ns").iter_rows())
     by_gpu = waits.group_by("gpu", maintain_order=True).agg(

@@ -14,7 +14,7 @@ from k25trace.examined import COMMUNICATION, KERNEL, NO_KERNEL, Examined
 from k25trace.intervals import covered, union
 from k25trace.pairing import COLLECTIVE, RANK, waits_for_all
 from k25trace.percentiles import nearest_rank
-from k25trace.results import ALL_GPUS
+from k25trace.results import ALL_GPUS, gpu_order
 from k25trace.taxonomy import ALL_CATEGORIES
 
 SKEW_DOMINATED, TRANSFER_DOMINATED, MIXED, INCONCLUSIVE = (
@@ -224,7 +224,7 @@ def by_rank(ranks: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
             late_launch.sum().cast(pl.Int64).alias("launch_late_count"),
         )
     )
-    return found.sort(*RANK, "family", pl.col("path").list.join("\x1f"))
+    return found.sort(gpu_order(), "process", "family", pl.col("path").list.join("\x1f"))
 
 
 def by_site(ranks: pl.DataFrame, collectives: pl.DataFrame, error: int | None) -> pl.DataFrame:
@@ -294,7 +294,7 @@ def lateness(collectives: pl.DataFrame) -> pl.DataFrame:
         pl.col("late_cause").alias("cause"),
         pl.col("late_ran").alias("ran"),
     ).agg(pl.len().cast(pl.Int64).alias("late_count"), pl.col("skew_ns").sum())
-    return found.sort("skew_ns", *RANK, "family", "cause", "ran", descending=[True, *[False] * 5])
+    return found.sort("skew_ns", gpu_order(), "process", "family", "cause", "ran", descending=[True, *[False] * 5])
 
 
 def gpus(ranks: pl.DataFrame, throttled: dict[str, list[str]]) -> pl.DataFrame:
@@ -303,6 +303,6 @@ def gpus(ranks: pl.DataFrame, throttled: dict[str, list[str]]) -> pl.DataFrame:
     offset = (pl.col("end_ns") - pl.col("end_ns").min().over(COLLECTIVE)).alias("offset")
     offsets = waiting.with_columns(offset).group_by(RANK).agg(nearest_rank("offset", 50).alias("end_offset_ns"))
     counts = ranks.group_by(RANK).agg(pl.len().cast(pl.Int64).alias("count"))
-    found = counts.join(offsets, on=RANK, how="left", nulls_equal=True).sort(RANK)
+    found = counts.join(offsets, on=RANK, how="left", nulls_equal=True).sort(gpu_order(), "process")
     throttle = pl.Series("throttle", [throttled.get(gpu) for gpu in found["gpu"].to_list()], dtype=pl.List(pl.String))
     return found.hstack([throttle])

@@ -1,13 +1,12 @@
 """Why time goes where it goes: steps by category, collectives split into wait and transfer, idle time by cause."""
 
-import re
-
 import plotly.graph_objects as go  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 
 from k25trace.figures.axes import bars_px, figure, segment, stacked
 from k25trace.figures.wall import heatmap
 from k25trace.palette import CAUSE_COLOURS, COLLECTIVE_COLOURS, LIGHT, TRANSFER, WAIT, Theme
+from k25trace.results import place_of_gpu
 
 MOST_STEPS = 300
 """Steps of one heat map; the first ones are shown of more."""
@@ -60,14 +59,9 @@ def causes(summary: pl.DataFrame, *, theme: Theme = LIGHT) -> go.Figure:
     return _stacked(long, CAUSE_COLOURS, theme)
 
 
-def _natural(key: str) -> list[int | str]:
-    """Return what sorts GPU 0:10 after GPU 0:9."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", key)]
-
-
 def _stacked(long: pl.DataFrame, colours: dict[str, str], theme: Theme) -> go.Figure:
     """Return one stacked bar a GPU of gpu, what, ns."""
-    gpus: list[str] = sorted(long["gpu"].unique().to_list(), key=_natural)
+    gpus: list[str] = sorted(long["gpu"].unique().to_list(), key=place_of_gpu)
     known: dict[tuple[str, str], int] = {(gpu, what): ns for gpu, what, ns in long.iter_rows()}
     traces = [
         segment(what, [known.get((gpu, what), 0) for gpu in gpus], gpus, colour, theme)

@@ -11,6 +11,7 @@ from k25trace.report.header import of_templates
 from k25trace.report.json_ import Document
 from k25trace.report.sections import Section
 from k25trace.report.text import printable
+from k25trace.results import gpu_order
 from k25trace.units import counted, format_count, format_ns, format_share
 
 SCHEMA = "k25trace.collectives/1"
@@ -23,14 +24,14 @@ def answer(found: Collectives, *, top: int | None = 25) -> Answer:
     rows = found.ranks.join(
         found.collectives.select(*COLLECTIVE, "path", "skew_ns", "late_gpu", "late_cause", "late_ran", "verdict"),
         on=COLLECTIVE, how="left", maintain_order="left", nulls_equal=True,
-    ).sort("step", "family", "group", "ordinal", "gpu", nulls_last=True)  # fmt: skip
+    ).sort("step", "family", "group", "ordinal", gpu_order(), nulls_last=True)  # fmt: skip
     return Answer(_facts(found), found.warnings, _sections(found, top), rows, document(found))
 
 
 def document(found: Collectives) -> Document:
     """Return the JSON document without its warnings."""
     ranks: dict[tuple[object, ...], list[Document]] = {}
-    for row in found.ranks.sort("gpu", "process").to_dicts():
+    for row in found.ranks.sort(gpu_order(), "process").to_dicts():
         ranks.setdefault(tuple(row.pop(key) for key in COLLECTIVE), []).append(row)
     collectives = [
         row | {"ranks": ranks[tuple(row[key] for key in COLLECTIVE)]} for row in found.collectives.to_dicts()
@@ -77,7 +78,9 @@ def _facts(found: Collectives) -> list[tuple[str, str]]:
                 f"of the GPUs agree within {format_ns(found.timestamp_error_ns)} (median spread of ends)",
             )
         )
-    waiting = found.ranks.group_by("gpu").agg(pl.col("wait_ns").sum()).sort("wait_ns", descending=True)
+    waiting = (
+        found.ranks.group_by("gpu").agg(pl.col("wait_ns").sum()).sort("wait_ns", gpu_order(), descending=[True, False])
+    )
     total = int(waiting["wait_ns"].sum())
     if total:
         facts.append(
@@ -108,7 +111,7 @@ def _sections(found: Collectives, top: int | None) -> list[Section]:
         )
         .group_by("gpu", "family", "p50")
         .agg(pl.col("count", *_TOTALS, "late_count", "launch_late_count").sum())
-        .sort("family", "gpu")
+        .sort("family", gpu_order())
     )
     sites = found.sites.filter(pl.col("path").is_not_null()).with_columns(_short_verdict())
     ended = (

@@ -9,6 +9,7 @@ from k25trace.report.header import of_templates
 from k25trace.report.json_ import Document
 from k25trace.report.sections import Section
 from k25trace.report.text import printable
+from k25trace.results import gpu_order
 from k25trace.units import counted, format_ns
 
 SCHEMA = "k25trace.gaps/1"
@@ -129,6 +130,7 @@ def _sections(found: Gaps, top: int | None) -> list[Section]:
             "gap_count": count_column("Gaps"),
             "gap_ns": time_column("Time"),
         }
-        ordered = where.sort("gap_ns", "gpu", pl.col("host_path").list.join("\x1f"), descending=[True, False, False])
+        by = ["gap_ns", gpu_order(), pl.col("host_path").list.join("\x1f")]
+        ordered = where.sort(by, descending=[True, False, False])
         sections.append(section("Where the host was when host-bound gaps began", ordered, columns, top=top))
     return sections

@@ -7,7 +7,7 @@ import polars as pl
 from k25trace.errors import UsageError
 from k25trace.ownership import PUSH_POP
 from k25trace.report.choices import By, check_options
-from k25trace.results import ALL_GPUS, Analysis, place_of, share, with_kernel_share
+from k25trace.results import ALL_GPUS, Analysis, gpu_order, share, with_kernel_share
 from k25trace.taxonomy import ALL_CATEGORIES
 
 _SUMMED = ("kernel_count", "kernel_ns")
@@ -99,7 +99,7 @@ def _by_gpu_or_all(frame: pl.DataFrame, keys: list[str], analysis: Analysis, *, 
 
 def _ordered(summed: pl.DataFrame, keys: list[str], analysis: Analysis, *, per_gpu: bool) -> pl.DataFrame:
     """Order rows by kernel time, equal ones by their keys, and add their shares."""
-    place = [place_of(analysis.gpus)] if per_gpu else []
+    place = [gpu_order()] if per_gpu else []
     # Paths are lists, which have no order of their own; written as JSON, different ones are different texts.
     written = [_written(summed[key]).alias(key) for key in keys if summed.schema[key] == pl.List]
     order = summed.with_columns(written).select(
