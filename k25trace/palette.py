@@ -79,6 +79,14 @@ PARTS: tuple[str, ...] = (
 """What a bar can be, the categories first and in their order; a ``part`` is an index into it."""
 
 
+_PART_NAMES = {RANGE: "host range", accounting.IDLE: "gap", WAIT: "wait in a collective"}
+
+
+def part_name(part: str) -> str:
+    """Return what a timeline calls one of `PARTS`, in its legend and where a bar says what it is."""
+    return _PART_NAMES.get(part, part)
+
+
 def colour(name: str) -> str:
     """Return the colour of a category or wall row; an exposed row has that of its category."""
     return COLOURS[name.removeprefix("exposed ")]

@@ -7,7 +7,7 @@ import polars as pl
 
 from k25trace.figures.axes import Spec, figure, plain, spec, time_ticks
 from k25trace.levels import NO_ITEM
-from k25trace.palette import COLOURS, LIGHT, PARTS, Theme
+from k25trace.palette import COLOURS, LIGHT, PARTS, Theme, part_name
 from k25trace.scene import KIND_NAMES, ON_GPU, STREAM, Scene
 from k25trace.units import counted, format_count, format_ns
 
@@ -158,7 +158,7 @@ def _areas(
         "x": x,
         "y": y,
         "mode": "none",
-        "name": name,
+        "name": part_name(name),
         "fill": "toself",
         "fillcolor": COLOURS[name],
         "line": {"simplify": False},
@@ -174,7 +174,7 @@ def _areas(
 
 def describe(scene: Scene, bar: dict[str, int], item: dict[str, Any] | None) -> str:
     """Return what a bar is, in lines; ``item``: the one interval that it is, None where it stands for several."""
-    part = PARTS[bar["part"]]
+    part = part_name(PARTS[bar["part"]])
     if item is None:
         return f"{format_count(bar['count'])} {TIMES} {part}<br>{format_ns(bar['ns'])} together, merged: zoom in"
     name = cast("str", scene.texts[item["text"]])

@@ -4,15 +4,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from k25trace.accounting import IDLE
-from k25trace.palette import COLOURS, PARTS, RANGE, WAIT
+from k25trace.palette import COLOURS, PARTS, part_name
 from k25trace.results import ALL_GPUS, Analysis
 from k25trace.scene import Scene
 from k25trace.units import format_share
 
 LEGEND_LABEL = "Categories: press to show or hide"
-
-_NAMES = {RANGE: "host range", IDLE: "gap", WAIT: "wait in a collective"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ def legend(scene: Scene, analysis: Analysis) -> list[Entry]:
     order = {category: n for n, category in enumerate(shares)}
     ranked = sorted(scene.parts, key=lambda part: (order.get(PARTS[part], len(order)), part))
     return [
-        Entry(part, _NAMES.get(name, name), COLOURS[name], format_share(shares[name]) if name in shares else "")
+        Entry(part, part_name(name), COLOURS[name], format_share(shares[name]) if name in shares else "")
         for part, name in ((part, PARTS[part]) for part in ranked)
     ]
 

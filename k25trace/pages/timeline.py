@@ -11,7 +11,7 @@ from k25trace.names import kernel_name
 from k25trace.pages import parts
 from k25trace.pages.legend import LEGEND_LABEL, Entry, chart_label, legend, short_label
 from k25trace.pages.shell import as_json, packed, page, text
-from k25trace.palette import COLOURS, PARTS, RANGE, STEP, WAIT, ink
+from k25trace.palette import COLOURS, PARTS, RANGE, STEP, WAIT, ink, part_name
 from k25trace.report.choices import Request
 from k25trace.report.json_ import build
 from k25trace.report.text import UNNAMED, printable
@@ -79,7 +79,7 @@ def render(scene: Scene, analysis: Analysis, request: Request, missing: Sequence
         "units": SCALES,
         "figure": {**empty, "config": _CONFIG},
         "overview": as_json(overview(scene)),
-        "parts": PARTS,
+        "parts": [part_name(part) for part in PARTS],
         "inks": [ink(COLOURS[name]) for name in PARTS],
         "host_part": PARTS.index(RANGE),
         "marks": [PARTS.index(name) for name in (STEP, WAIT, IDLE)],
