@@ -276,6 +276,8 @@ def _advice(said: str) -> str:
         return "allow it to that user, or run elsewhere: k25trace doctor"
     if "llegal" in said or "nrecognised" in said or "ambiguous" in said:
         return "this nsys does not know an option: see `k25trace capture --dry-run` and `nsys profile --help`"
+    if "Local Endpoint is not available" in said:
+        return "the agent of nsys did not answer in time, as happens on a busy machine: capture again"
     return "k25trace doctor"
 
 

@@ -28,14 +28,22 @@ def programs(program):
     return {SLEEPER: lambda: program(module.SLEEPER), TWO_PROCESSES: lambda: program(module.TWO_PROCESSES)}
 
 
+# What nsys says where its own agent does not answer in time, as happens while several of them start on a busy machine.
+STUMBLED = "Local Endpoint is not available"
+
+
 @pytest.fixture
 def capture(run_here, nsys, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
 
     def run(*words, env=None):
-        done = run_here("capture", *words, env={"K25TRACE_NSYS": str(nsys), **(env or {})}, cwd=out)
-        assert "Traceback" not in done.stderr
+        for _ in range(3):
+            done = run_here("capture", *words, env={"K25TRACE_NSYS": str(nsys), **(env or {})}, cwd=out)
+            assert "Traceback" not in done.stderr
+            if STUMBLED not in done.stderr:
+                break
+            assert "capture again" in " ".join(done.stderr.split())
         return done
 
     run.out = out
@@ -216,7 +224,7 @@ def test_an_nsys_without_importer_leaves_a_recording_that_a_whole_one_can_import
         *programs[TWO_PROCESSES](),
         env={"PATH": path},
     )
-    assert (capture.out / "p.nsys-rep").exists()
+    assert (capture.out / "p.nsys-rep").exists(), done.stderr
     assert not (capture.out / "p.qdstrm").exists()
     assert statuses(capture.out / "p.k25.json")["report"] == "ok"
     assert done.code in {0, 1}  # its own export needs what it lacks

@@ -117,6 +117,13 @@ def test_nsys_that_fails_itself(capture, stand_in):
     assert files(out) == ["cap.k25.json"]
 
 
+def test_an_nsys_whose_agent_does_not_answer(capture, stand_in):
+    said = "[QuadDCommon::tag_message*] = Local Endpoint is not available."
+    done, _ = capture(stand_in(f"print({said!r}, file=sys.stderr)\nsys.exit(1)"))
+    assert done.code == 1
+    assert "did not answer in time, as happens on a busy machine: capture again" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize("options", [[], ["--capture-range", "cudaProfilerApi"], ["--capture-range", "nvtx=step"]])
 @pytest.mark.parametrize("code", [0, 4])
 def test_no_report_at_all(capture, stand_in, options, code):
