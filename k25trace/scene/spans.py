@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from k25trace.attribution import VIAS, of_nodes
-from k25trace.nesting import NO_STACK
+from k25trace.attribution import VIAS
+from k25trace.nesting import NO_STACK, of_nodes
 from k25trace.palette import PROJECTED, RANGE
 from k25trace.scene.lanes import HOST, ON_GPU, PART, START_END
 from k25trace.scene.source import Source
@@ -22,6 +22,7 @@ def host_ranges(source: Source) -> pl.DataFrame:
     ranges = source.attribution.push_pop.select(instance)[depths["range"]].hstack(depths.select("depth"))
     busiest = (
         _launches(source)
+        .drop_nulls("thread")
         .group_by("gpu", "thread")
         .agg(pl.col("kernel_ns").sum())
         .join(ranges.select("thread").unique(), on="thread", how="semi")
@@ -56,12 +57,15 @@ def host_ranges(source: Source) -> pl.DataFrame:
 
 
 def _launches(source: Source) -> pl.DataFrame:
-    """Return by which thread each kernel and copy was launched, and the kernel's duration: gpu, thread, kernel_ns."""
-    keys = ["gpu", "thread"]
-    time = pl.col("end_ns") - pl.col("start_ns")
-    kernels = source.attribution.kernels.select(*keys, time.alias("kernel_ns"))
-    copies = source.attribution.copies.select(*keys, pl.lit(0, pl.Int64).alias("kernel_ns"))
-    return pl.concat([kernels, copies]).drop_nulls("thread")
+    """Return how each kernel and copy was launched, and the kernel's duration: process, gpu, thread, at, kernel_ns."""
+    kept = ["process", "gpu", "thread", pl.col("launch_ns").alias("at")]
+    kernel_ns = (pl.col("end_ns") - pl.col("start_ns")).alias("kernel_ns")
+    return pl.concat(
+        [
+            source.attribution.kernels.select(*kept, kernel_ns),
+            source.attribution.copies.select(*kept, pl.lit(0, pl.Int64).alias("kernel_ns")),
+        ]
+    )
 
 
 def start_end_ranges(source: Source) -> pl.DataFrame:
@@ -69,8 +73,7 @@ def start_end_ranges(source: Source) -> pl.DataFrame:
     across = source.attribution.owning.filter(~pl.col("push_pop")).drop_nulls(["process", "start_ns"]).sort("row")
     users = source.trace.slots.select("process", "gpu").drop_nulls().unique().sort("process", "gpu")
     every = across.join(users, on="process", how="inner", maintain_order="left_right")
-    launched = _launched_before(source, every, "end_ns") - _launched_before(source, every, "start_ns")
-    inside = source.inside(every.hstack(launched))
+    inside = source.inside(every.hstack(_launched_inside(source, every)))
     return inside.select(
         "gpu",
         pl.lit(START_END).alias("kind"),
@@ -84,30 +87,27 @@ def start_end_ranges(source: Source) -> pl.DataFrame:
     )
 
 
-def _launched_before(source: Source, every: pl.DataFrame, instant: str) -> pl.DataFrame:
-    """Return what each range's process had launched on its GPU before an instant: kernel_count, kernel_ns."""
+def _launched_inside(source: Source, every: pl.DataFrame) -> pl.DataFrame:
+    """Return what each range's process launched on its GPU while it was open: kernel_count, kernel_ns."""
     if every.height == 0:  # most reports have none, and many kernels
         return pl.DataFrame(schema={"kernel_count": pl.Int64, "kernel_ns": pl.Int64})
-    span = pl.col("end_ns") - pl.col("start_ns")
-    kept = ["process", "gpu", pl.col("launch_ns").alias("at")]
-    launches = pl.concat(
-        [
-            source.attribution.kernels.select(*kept, span.alias("kernel_ns")),
-            source.attribution.copies.select(*kept, pl.lit(0, pl.Int64).alias("kernel_ns")),
-        ]
-    )
     by = ["process", "gpu"]
     steps = (
-        launches.drop_nulls("at")
+        _launches(source)
+        .drop_nulls("at")
         .sort(*by, "at")
         .with_columns(
             pl.int_range(1, pl.len() + 1).over(by).alias("kernel_count"), pl.col("kernel_ns").cum_sum().over(by)
         )
         .sort("at", maintain_order=True)
     )
-    asked = every.select(*by, pl.col(instant).alias("at")).with_row_index("place").sort("at")
-    found = asked.join_asof(steps, on="at", by=by, allow_exact_matches=False, check_sortedness=False).sort("place")
-    return found.select(pl.col("kernel_count", "kernel_ns").fill_null(0))
+
+    def before(instant: str) -> pl.DataFrame:
+        asked = every.select(*by, pl.col(instant).alias("at")).with_row_index("place").sort("at")
+        found = asked.join_asof(steps, on="at", by=by, allow_exact_matches=False, check_sortedness=False).sort("place")
+        return found.select(pl.col("kernel_count", "kernel_ns").fill_null(0))
+
+    return before("end_ns") - before("start_ns")
 
 
 def projected(source: Source) -> pl.DataFrame:
