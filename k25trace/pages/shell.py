@@ -17,9 +17,6 @@ from plotly.offline import get_plotlyjs  # pyright: ignore[reportMissingTypeStub
 
 from k25trace.palette import DARK, LIGHT, Theme
 
-READY = "data-ready"
-"""Attribute of the root element that a page sets when everything on it is drawn."""
-
 # Names come from traced programs. In a script element only these can end it or open a comment.
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _POLICY = (
